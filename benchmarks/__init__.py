@@ -1,0 +1,1 @@
+"""Measurements beside other libraries, in one run: `python -m benchmarks`."""
