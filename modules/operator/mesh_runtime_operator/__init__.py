@@ -1,0 +1,1 @@
+"""The command `mesh`: what operators say, and what the mesh reports. No runtime; it starts modules by their scripts."""
