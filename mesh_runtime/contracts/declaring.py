@@ -1,0 +1,85 @@
+"""Declarations and reports: what a machine shall be, signed by the controller, and what it is, told by its host.
+
+What the controller signs is the *bytes* of ``SignedDeclaration.statement``; the host parses just these bytes after it has verified them.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from mesh_runtime.contracts.base import Tell
+
+EvidenceKind = Literal["retirement", "absent", "placement-ended", "module-version", "operator"]
+
+
+class DeclaredSection(BaseModel):
+    """One module's section in a declaration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    module: str
+    section: str
+    body: dict[str, Any]
+
+
+class Removal(BaseModel):
+    """An element that a declaration takes away, with the evidence that it should go."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    element: str
+    evidence: EvidenceKind
+    detail: str
+
+
+class Statement(BaseModel):
+    """What is signed. A greater (epoch, generation) wins; what is held and neither present nor named in ``removes`` makes the host refuse."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mesh: str
+    machine: str
+    epoch: int
+    generation: int
+    revision: int
+    sections: tuple[DeclaredSection, ...]
+    removes: tuple[Removal, ...] = ()
+
+
+class SignedDeclaration(Tell, told_by="controller"):
+    """``statement`` is the JSON of a ``Statement``, ``signature`` is Ed25519 over its UTF-8 bytes, in hex."""
+
+    statement: str
+    signature: str
+
+
+ElementState = Literal["in-force", "failed", "removed", "stale"]
+
+
+class ElementReport(BaseModel):
+    """One element as it was seen after the act. ``digest`` is the SHA-256 of what is in force, or empty."""
+
+    model_config = ConfigDict(frozen=True)
+
+    element: str
+    state: ElementState
+    detail: str = ""
+    digest: str = ""
+
+
+class Report(Tell, told_by="host"):
+    """What is in force on a machine, element by element.
+
+    ``verdict`` is about the generation named: ``in-force`` (all of it, seen again after the act), ``failed`` (some element is not),
+    ``refused`` (nothing of it was done: ``why``), ``standing`` (no new declaration: what stands since the last one, told at start and
+    after a drift).
+    """
+
+    machine: str
+    mesh: str
+    epoch: int
+    generation: int
+    verdict: Literal["in-force", "failed", "refused", "standing"]
+    why: str = ""
+    elements: tuple[ElementReport, ...]
+    knows: tuple[str, ...]
