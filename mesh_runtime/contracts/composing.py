@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.outcomes import Outcome, Refused
@@ -15,7 +15,7 @@ class Machine(BaseModel):
 
     name: str
     address: str
-    parameters: dict[str, str] = {}
+    parameters: dict[str, str] = Field(default_factory=dict)
 
 
 class Rested(BaseModel):

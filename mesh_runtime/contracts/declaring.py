@@ -33,7 +33,10 @@ class Removal(BaseModel):
 
 
 class Statement(BaseModel):
-    """What is signed. A greater (epoch, generation) wins; what is held and neither present nor named in ``removes`` makes the host refuse."""
+    """What is signed. A greater (epoch, generation) wins.
+
+    What the host holds and what is neither present here nor named in ``removes`` makes it refuse the whole.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -25,6 +25,7 @@ class Manifest(BaseModel):
     tells: tuple[str, ...] = Field(default=(), description="tells that it sends")
 
     def model_post_init(self, context: object) -> None:
+        """Check the module's name."""
         check_name("a manifest's module", self.module)
 
     @property

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from mesh_runtime.contracts.base import Tool
 from mesh_runtime.contracts.declaring import ElementReport
@@ -22,7 +22,7 @@ class Place(Tool[Placed | Refused], answered_by="controller"):
 
     module: str
     machine: str
-    parameters: dict[str, str] = {}
+    parameters: dict[str, str] = Field(default_factory=dict)
 
 
 class Removed(Outcome):
