@@ -1,0 +1,199 @@
+"""The last step before output: what must never be read in a log becomes `***`.
+
+Two kinds of text are masked. First, every *registered* value (`register_secret`): as it is, and in each disguise in which
+libraries print it: percent-encoded, backslash- or JSON-escaped (any mixture, any number of backslashes), in hexadecimal,
+and in base64, also where it stands inside something longer at any of the three alignments (`user:password` of basic
+authentication is such a case). Second, without registration: the password in `scheme://user:password@`, and what follows
+a telling key (`password=…`, `"token": "…"`, `Authorization: Basic …`).
+
+A value of fewer than `SHORT` characters is masked only where it stands alone as a word, and in no disguise: as a part of
+words it would turn every line into stars. A value of several lines is masked as a whole and line by line.
+
+It refuses to be clever about half secrets: a value that somebody cut before logging it is not recognised.
+"""
+
+import base64
+import re
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+MASK = "***"
+SHORT = 4
+"""Registered values with fewer characters than this are masked as whole words only."""
+
+_LINE = 8
+"""A line of a registered value of several lines is registered too, from this many characters on."""
+
+_BASE64_RUN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
+_CONTROLS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a", "\0": "0"}
+
+_KEYS = "password|passwd|passphrase|secret|token|authorization|api[-_ ]?key|private[-_ ]?key"
+_TELLING_KEY = re.compile(f"(?i:{_KEYS})")
+_URL_PASSWORD = re.compile(r'(://[^\s:/@]*:)[^\s/"<>]*@')
+_AUTHORIZATION = re.compile(r"""(?i:(authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer)\s+)?)[^\s"',]+)""")
+_QUOTED_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})["']?\s*[=:]\s*(?:b|SecretStr\()?))("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_BARE_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})=))([^\s,;&"')}}\]]+)""")
+
+
+class Masking(Protocol):
+    """What decides how a text is shown."""
+
+    def text(self, text: str) -> str:
+        """Return the text as it may be shown."""
+        ...
+
+    def is_telling(self, key: str) -> bool:
+        """Say whether a value under this key is masked whatever it is."""
+        ...
+
+
+class NoMasking:
+    """Shows everything: with it a test proves that its search finds what masking takes away. Never used otherwise."""
+
+    def text(self, text: str) -> str:
+        """Return the text as it is."""
+        return text
+
+    def is_telling(self, key: str) -> bool:
+        """Never."""
+        return False
+
+
+class Masker:
+    """Knows the registered values and masks them in text. Safe to use from every thread."""
+
+    def __init__(self) -> None:
+        self._values: frozenset[str] = frozenset()
+        self._secrets: tuple[_Secret, ...] = ()
+        self._adding = threading.Lock()
+
+    def register(self, value: str) -> None:
+        """Mask this value from now on, for the life of the process. An empty value is ignored."""
+        lines = [line.strip() for line in value.splitlines() if not line.startswith("-----")]
+        wanted = {value, value.strip()} | ({line for line in lines if len(line) >= _LINE} if len(lines) > 1 else set())
+        with self._adding:
+            values = self._values | {each for each in wanted if each.strip()}
+            if values != self._values:
+                # The longest first: one password may be the beginning of another.
+                ordered = sorted(values, key=lambda each: (-len(each), each))
+                self._secrets = tuple(_Secret(each) for each in ordered)
+                self._values = values
+
+    def text(self, text: str) -> str:
+        """Return the text with all that must not be read replaced by `MASK`."""
+        for secret in self._secrets:
+            text = secret.masked_in(text)
+        if "://" in text:
+            text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
+        if ("=" in text or ":" in text) and _TELLING_KEY.search(text):
+            text = _QUOTED_AFTER_KEY.sub(_keep_quotes, text)
+            text = _BARE_AFTER_KEY.sub(rf"\1{MASK}", text)
+            text = _AUTHORIZATION.sub(rf"\1{MASK}", text)
+        return text
+
+    def is_telling(self, key: str) -> bool:
+        """Say whether a value under this key is masked whatever it is: the key's name says that it is a secret."""
+        return _TELLING_KEY.search(key) is not None
+
+
+class _Secret:
+    """One registered value and the forms in which it is looked for."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+        if len(value) < SHORT:
+            self._word: re.Pattern[str] | None = re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
+            return
+        self._word = None
+        data = value.encode("utf-8", "surrogatepass")
+        self._hexadecimal = data.hex()
+        self._base64 = tuple(dict.fromkeys(_base64_cores(data)))
+        self._escaped = re.compile("".join(_disguises(character) for character in value))
+        self._signs_of_escape = ("%", "\\", "+") if " " in value else ("%", "\\")
+
+    def masked_in(self, text: str) -> str:
+        if self._word is not None:
+            return self._word.sub(MASK, text) if self._value in text else text
+        if self._value in text:
+            text = text.replace(self._value, MASK)
+        if any(sign in text for sign in self._signs_of_escape):
+            text = self._escaped.sub(MASK, text)
+        for core in self._base64:
+            if core in text:
+                text = _without_runs(text, core)
+        if len(text) >= len(self._hexadecimal) and self._hexadecimal in text.lower():
+            text = re.sub(self._hexadecimal, MASK, text, flags=re.IGNORECASE)
+        return text
+
+
+def _disguises(character: str) -> str:
+    """Return a pattern for one character in every escape, so that mixtures of escapes need no list of their own."""
+    data = character.encode("utf-8", "surrogatepass")
+    units = character.encode("utf-16-be", "surrogatepass")
+    forms = [
+        re.escape(character),
+        "".join(f"%(?:25)*(?i:{byte:02x})" for byte in data),
+        "".join(rf"\\+x(?i:{byte:02x})" for byte in data),
+        "".join(rf"\\+u(?i:{units[at]:02x}{units[at + 1]:02x})" for at in range(0, len(units), 2)),
+    ]
+    if 0x80 <= ord(character) <= 0xFF:
+        forms.append(rf"\\+x(?i:{ord(character):02x})")
+    if ord(character) > 0xFFFF:
+        forms.append(rf"\\+U(?i:{ord(character):08x})")
+    if character in _CONTROLS:
+        forms.append(rf"\\+{_CONTROLS[character]}")
+    if character == "\\":
+        forms.append(r"\\+")
+    elif not character.isalnum():
+        forms.append(rf"\\+{re.escape(character)}")
+    if character == " ":
+        forms.append(r"\+")
+    return f"(?:{'|'.join(forms)})"
+
+
+def _base64_cores(data: bytes) -> Iterator[str]:
+    """Yield what base64 makes of the data at each alignment, without the characters that neighbours have a part in."""
+    for before in range(3):
+        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        padded = b"\0" * before + data
+        yield base64.b64encode(padded).decode("ascii")[first:last]
+        yield base64.urlsafe_b64encode(padded).decode("ascii")[first:last]
+
+
+def _without_runs(text: str, core: str) -> str:
+    """Replace each run of base64 characters around `core`: the characters beside it hold bits of it."""
+    parts: list[str] = []
+    done = 0
+    while (at := text.find(core, done)) >= 0:
+        start, end = at, at + len(core)
+        while start > done and text[start - 1] in _BASE64_RUN:
+            start -= 1
+        while end < len(text) and text[end] in _BASE64_RUN:
+            end += 1
+        parts += [text[done:start], MASK]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _keep_quotes(match: re.Match[str]) -> str:
+    quote = match[2][0]
+    return f"{match[1]}{quote}{MASK}{quote}"
+
+
+process_masker = Masker()
+"""The one masker of this process, which `register_secret` fills and every log line passes."""
+
+
+def register_secret(value: str) -> None:
+    """Mask this value in everything that this process logs from now on.
+
+    Register a secret at the moment it is read or drawn. Registering it again is free. Fewer than `SHORT` characters are
+    masked only where they stand alone; an empty value is ignored.
+    """
+    process_masker.register(value)
+
+
+def mask_text(text: str) -> str:
+    """Return the text as a log may show it: registered secrets, passwords in URLs and after telling keys masked."""
+    return process_masker.text(text)
