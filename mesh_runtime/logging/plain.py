@@ -4,6 +4,7 @@ Nothing here raises for a value that merely is strange: what cannot be shown bec
 Values are masked while they still have their structure, so that masking can never break the JSON of a line.
 """
 
+import datetime
 import math
 import reprlib
 import traceback
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from mesh_runtime.logging.masking import MASK, Masking
+from mesh_runtime.logging.masking import MASK, Masking, process_masker
 
 MAX_DEPTH = 8
 """Nesting that is shown; what lies deeper (or contains itself) becomes a placeholder."""
@@ -26,7 +27,7 @@ _MAX_BYTES = 65_536
 _MAX_BITS = 4_096
 
 # Types of these modules say more by `str` than by `repr`.
-_READABLE = frozenset({"datetime", "decimal", "ipaddress", "pathlib", "uuid"})
+_READABLE = frozenset({"decimal", "ipaddress", "pathlib", "uuid"})
 
 _safely = reprlib.Repr()
 _safely.maxother = 1 << 30
@@ -46,6 +47,8 @@ def plain(value: object, masking: Masking, depth: int = MAX_DEPTH) -> Any:
         case bytes() | bytearray() | memoryview():
             size = value.nbytes if isinstance(value, memoryview) else len(value)
             return shown(repr(bytes(value)), masking) if size <= _MAX_BYTES else f"<{size} bytes>"
+        case datetime.date() | datetime.time():
+            return value.isoformat()
         case BaseException():
             return shown(in_words(value), masking)
         case Mapping() | list() | tuple() | set() | frozenset() if depth <= 0:
@@ -59,6 +62,11 @@ def plain(value: object, masking: Masking, depth: int = MAX_DEPTH) -> Any:
             return shown(str(value), masking)
         case _:
             return shown(safe_repr(value), masking)
+
+
+def masked(value: object) -> Any:
+    """Return a value that JSON can hold and anybody may read: the process's registered secrets are masked in it."""
+    return plain(value, process_masker)
 
 
 def shown(text: str, masking: Masking) -> str:
