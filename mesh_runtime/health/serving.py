@@ -25,9 +25,9 @@ Snapshot = Callable[[], Mapping[str, Any]]
 async def serve_state(directory: Path, snapshot: Snapshot) -> AsyncIterator[None]:
     """Answer each connection with what `snapshot()` returns at that moment, for as long as the context lasts.
 
-    `snapshot` is called in the event loop; registered secrets are masked in it (a cause may quote an error), what JSON does not know is
-    shown as text, and if the call raises, that connection gets no document and the loop's exception handler is told. Makes the directory if it is missing (mode 0700).
-    Raises OSError if the socket cannot be made.
+    `snapshot` is called in the event loop. Registered secrets are masked in what it returns (a cause may quote an error), and what
+    JSON does not know is shown as text. If the call raises, that connection gets no document and the loop's exception handler is
+    told. Makes the directory if it is missing (mode 0700). Raises OSError if the socket cannot be made.
     """
     open_now: set[asyncio.BaseTransport] = set()
     descriptor = _opened(directory)
