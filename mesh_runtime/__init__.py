@@ -3,4 +3,116 @@
 A runtime built on it waits, in its own process, for whatever may come later (broker, certificate, login), and what it
 composes is complete or refused. The layers of this package, and which may import which, stand in `pyproject.toml`
 under import-linter; the words stand in `docs/glossary.md`.
+
+Names are loaded when they are first used, so that the command `health` pays for none of them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mesh_runtime.broker import TooLarge
+    from mesh_runtime.contracts import (
+        Absent,
+        Contract,
+        ContractError,
+        File,
+        Files,
+        Found,
+        Identity,
+        LevelError,
+        Lookup,
+        Machine,
+        NoStore,
+        Overlay,
+        OverlayPeers,
+        Peer,
+        Reason,
+        Refused,
+        RegistryTrust,
+        Section,
+        StoreAt,
+        StoreReachableFrom,
+        Tell,
+        Tool,
+        TrustStore,
+        Unanswered,
+    )
+    from mesh_runtime.runtime import ModuleRuntime, answers, told
+    from mesh_runtime.settings import ModuleSettings
+    from mesh_runtime.telling import NotSent, SendUnknown
+
+_HOMES = {
+    "mesh_runtime.broker": ("TooLarge",),
+    "mesh_runtime.contracts": (
+        "Absent",
+        "Contract",
+        "ContractError",
+        "File",
+        "Files",
+        "Found",
+        "Identity",
+        "LevelError",
+        "Lookup",
+        "Machine",
+        "NoStore",
+        "Overlay",
+        "OverlayPeers",
+        "Peer",
+        "Reason",
+        "Refused",
+        "RegistryTrust",
+        "Section",
+        "StoreAt",
+        "StoreReachableFrom",
+        "Tell",
+        "Tool",
+        "TrustStore",
+        "Unanswered",
+    ),
+    "mesh_runtime.runtime": ("ModuleRuntime", "answers", "told"),
+    "mesh_runtime.settings": ("ModuleSettings",),
+    "mesh_runtime.telling": ("NotSent", "SendUnknown"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Absent",
+    "Contract",
+    "ContractError",
+    "File",
+    "Files",
+    "Found",
+    "Identity",
+    "LevelError",
+    "Lookup",
+    "Machine",
+    "ModuleRuntime",
+    "ModuleSettings",
+    "NoStore",
+    "NotSent",
+    "Overlay",
+    "OverlayPeers",
+    "Peer",
+    "Reason",
+    "Refused",
+    "RegistryTrust",
+    "Section",
+    "SendUnknown",
+    "StoreAt",
+    "StoreReachableFrom",
+    "Tell",
+    "TooLarge",
+    "Tool",
+    "TrustStore",
+    "Unanswered",
+    "answers",
+    "told",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

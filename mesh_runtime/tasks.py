@@ -12,7 +12,7 @@ is no place here that catches one.
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 _logger = logging.getLogger(__name__)
@@ -102,6 +102,18 @@ class TaskOwner:
         if self._stopping or (task.cancelling() and not essential):
             return None
         return EndedUnasked(f"{task.get_name()} was cancelled, and not by {self._name}")
+
+
+async def attempt(work: Awaitable[object]) -> Exception | None:
+    """Await ``work`` and return what it raised, as a value: the guard around what may fail in any way and must not end its caller.
+
+    A cancellation goes through, and so does whatever is no ``Exception``.
+    """
+    try:
+        await work
+    except Exception as error:
+        return error
+    return None
 
 
 def _place_of(task: asyncio.Task[Any]) -> str:

@@ -24,8 +24,6 @@ DELIVERY_LIMIT = 100
 
 #: The module that operators' commands log in as.
 OPERATOR = "operator"
-#: The lab's own identity module; it may do what an operator may and listen to all tells. Made by the lab alone.
-BED = "bed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +58,10 @@ def rights_of(identity: Identity, manifest: Manifest) -> Rights:
     me, module, machine = (re.escape(part) for part in (str(identity), identity.module, identity.machine))
     own_queues = rf"(asks|replies|tells|parked)\.{me}(\.{_HEX}(\.[a-z]+)?)?"
     controls = manifest.seat == "controller"
-    operates = manifest.module in (OPERATOR, BED)
     control_read = [rf"compose\.{module}"] if manifest.sections else []
     if any(tell.startswith("signed-declaration.") for tell in manifest.told):
         control_read.append(rf"declare\.{machine}")
-    ask_levels = "lookup|provision|tool" if operates else "lookup|provision"
+    ask_levels = "lookup|provision|tool" if manifest.module == OPERATOR else "lookup|provision"
     answered = [_escaped_answer(answer) for answer in manifest.answers]
     tells = [re.escape(tell) for tell in manifest.tells]
     told = [re.escape(tell) for tell in manifest.told]

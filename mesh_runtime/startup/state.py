@@ -13,6 +13,8 @@ from mesh_runtime.startup.cause import Cause, Kind, Stage
 
 Listener = Callable[["RuntimeState"], None]
 
+_ORDER = {stage: at for at, stage in enumerate(Stage)}
+
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -58,11 +60,12 @@ class RuntimeState:
         self._listeners.append(listener)
 
     def climbing(self, stage: Stage) -> None:
-        """A stage is being tried. The cause of an earlier fault stands until its own stage is passed."""
-        if self.cause is None and self.stage is not stage:
-            self.stage = stage
-            self.since = self._clock()
-            self._tell()
+        """A stage is being tried. A cause of an earlier stage is over then; one of this or a later stage stands until its own is passed."""
+        if self.stage is stage or (self.cause is not None and _ORDER[stage] < _ORDER[self.stage]):
+            return
+        self.stage, self.cause, self.attempts = stage, None, 0
+        self.since = self._clock()
+        self._tell()
 
     def passed(self, stage: Stage) -> None:
         """A stage was done: if the cause that is shown was this stage's, it is over."""

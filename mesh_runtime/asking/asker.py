@@ -1,0 +1,335 @@
+"""Asking: one outcome for each ask, from the one who may give it, within its budget.
+
+An ask is registered before it is sent. It ends by a reply that names this very ask, is of its kind and comes from an identity that may answer
+(the broker-validated login, never a field of the message); by the broker's word that nobody is there; by its budget; or by the end of the
+session. Whatever else arrives is counted and dropped, so a forged reply can neither answer an ask nor end it.
+"""
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from mesh_runtime.asking.outcome import outcome_classes, reader_of
+from mesh_runtime.asking.record import Question, QuestionRecord
+from mesh_runtime.asking.scope import Scope, current_scope, trace_header
+from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, Session, SessionLost, TooLarge, Wire
+from mesh_runtime.contracts import wire
+from mesh_runtime.contracts.base import Ask
+from mesh_runtime.contracts.composing import Compose, Machine, Rested
+from mesh_runtime.contracts.identity import Identity
+from mesh_runtime.contracts.outcomes import Absent, Found, LevelError, Missing, Reason, Refused, Unanswered
+from mesh_runtime.contracts.rights import Rights
+from mesh_runtime.startup import RuntimeState
+
+log = structlog.stdlib.get_logger(__name__)
+
+#: Asks in flight at once from one runtime; more wait for a place, within their own budget.
+MOST_IN_FLIGHT = 1024
+#: Bytes waiting to be written to the broker above which new asks wait.
+MOST_BACKLOG = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An ask in flight. ``expected`` holds the identities that must all answer, or is empty where the first rightful reply ends it."""
+
+    ask: Ask[Any]
+    module: str
+    deadline: float
+    ended: asyncio.Future[Missing | Delivery | dict[str, Delivery]]
+    expected: frozenset[str] = frozenset()
+    replies: dict[str, Delivery] = field(default_factory=dict)
+
+
+def label_of(ask: Ask[Any]) -> str:
+    """``store-reachable-from(machine='alpha')``: a question as people read it, bounded in length."""
+    text = f"{ask.contract}({', '.join(f'{name}={getattr(ask, name)!r}' for name in type(ask).model_fields)})"
+    return text if len(text) <= 400 else f"{text[:360]}… {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+
+
+class Asker:
+    """Asks on behalf of one runtime. Lives as long as the runtime; sessions are attached and detached."""
+
+    def __init__(self, identity: Identity, rights: Rights, state: RuntimeState) -> None:
+        self._me = str(identity)
+        self._rights = rights
+        self._state = state
+        self._session: Session | None = None
+        self._wire: Wire | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._numbers = itertools.count(1)
+        self._pending: dict[str, _Pending] = {}
+        self._places = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._allowed: set[tuple[str, str]] = set()
+        self.composes: set[QuestionRecord] = set()
+
+    def attach(self, session: Session, line: Wire) -> None:
+        """Ask over this session from now on."""
+        self._session, self._wire, self._loop = session, line, asyncio.get_running_loop()
+
+    def detach(self, why: str) -> None:
+        """The session is over: whatever was asked in it is unanswered."""
+        self._session = self._wire = None
+        for pending in list(self._pending.values()):
+            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.SESSION_LOST, detail=why))
+
+    # ------------------------------------------------------------------------------------------------ asking
+
+    def ask(self, *questions: Ask[Any], budget: float | None = None) -> Coroutine[Any, Any, Any]:
+        """Ask one question, or several together; see ``ModuleRuntime.ask``. Entered into the record before this returns."""
+        scope = current_scope()
+        entries = [self._enter(question, scope) for question in questions]
+        return self._on_own_loop(lambda: self._ask_all(questions, entries, scope, budget))
+
+    def ask_each(self, question: Ask[Any], of: Collection[str], budget: float | None = None) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Ask one question of several identities; see ``ModuleRuntime.ask_each``."""
+        scope = current_scope()
+        entry = self._enter(question, scope)
+        return self._on_own_loop(lambda: self._ask_each(question, entry, scope, frozenset(of), budget))
+
+    def compose(self, module: str, machine: Machine, budget: float | None = None) -> Coroutine[Any, Any, Any]:
+        """Ask a module's composing runtime for its sections; for the holder of the controller's seat."""
+        scope = current_scope()
+        ask = Compose(machine=machine)
+        return self._on_own_loop(lambda: self._ask_compose(module, ask, scope, budget))
+
+    def _enter(self, question: Ask[Any], scope: Scope | None) -> tuple[Question, ...]:
+        if scope is not None:
+            records: Collection[QuestionRecord] = () if scope.record is None else (scope.record,)
+        else:  # code that the library did not start: which compose it serves cannot be known, so it is charged to all of them
+            records = tuple(self.composes)
+        label = label_of(question) if records else ""
+        return tuple(record.enter(label) for record in records)
+
+    async def _on_own_loop(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        own = self._loop
+        if own is None or asyncio.get_running_loop() is own:
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), own))
+
+    async def _ask_all(
+        self, questions: tuple[Ask[Any], ...], entries: list[tuple[Question, ...]], scope: Scope | None, budget: float | None
+    ) -> Any:
+        if len(questions) == 1:
+            outcome = await self._ask_one(questions[0], entries[0], scope, budget)
+            if isinstance(outcome, Missing):
+                raise Unanswered([outcome])
+            return outcome
+        both = zip(questions, entries, strict=True)
+        outcomes = await asyncio.gather(*(self._ask_one(*one, scope, budget) for one in both), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if missing := [one for one in outcomes if isinstance(one, Missing)]:
+            raise Unanswered(missing)
+        return tuple(outcomes)
+
+    async def _ask_one(self, ask: Ask[Any], entry: tuple[Question, ...], scope: Scope | None, budget: float | None) -> Any:
+        outcome = await self._settled(ask, entry, self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget))
+        if isinstance(outcome, Delivery):
+            outcome = self._read(ask, outcome)
+        for question in entry:
+            if isinstance(outcome, Missing):
+                question.failed(outcome)
+            else:
+                question.answered(_rested(question.label, outcome))
+        return outcome
+
+    async def _ask_each(
+        self, ask: Ask[Any], entry: tuple[Question, ...], scope: Scope | None, of: frozenset[str], budget: float | None
+    ) -> dict[str, Any]:
+        sent = self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget, of)
+        ended = await self._settled(ask, entry, sent)
+        replies = {who: self._read(ask, reply) for who, reply in ended.items()} if isinstance(ended, dict) else {}
+        bad = [f"{who} ({one.detail or one.reason})" for who, one in sorted(replies.items()) if isinstance(one, Missing)]
+        if isinstance(ended, Missing) or bad:
+            missing = ended if isinstance(ended, Missing) else Missing(question=label_of(ask), reason=Reason.PARTIAL, detail=", ".join(bad))
+            for question in entry:
+                question.failed(missing)
+            raise Unanswered([missing])
+        for question in entry:
+            question.answered(_rested(question.label, replies[min(replies)]))
+        return replies
+
+    async def _ask_compose(self, module: str, ask: Compose, scope: Scope | None, budget: float | None) -> Any:
+        ended = await self._send(ask, module, wire.CONTROL, wire.compose_key(module), scope, budget)
+        outcome = self._read(ask, ended) if isinstance(ended, Delivery) else ended
+        if isinstance(outcome, Missing):
+            raise Unanswered(
+                [Missing(question=f"compose of {module} for {ask.machine.name}", reason=outcome.reason, detail=outcome.detail)]
+            )
+        return outcome
+
+    async def _settled(self, ask: Ask[Any], entry: tuple[Question, ...], sent: Awaitable[Any]) -> Any:
+        """Await an ask; one that is cut short from outside is a question without an answer."""
+        try:
+            return await sent
+        except (asyncio.CancelledError, LevelError) as cut:
+            detail = str(cut) if isinstance(cut, LevelError) else "cut short by the one who asked"
+            for question in entry:
+                reason = Reason.REFUSED if isinstance(cut, LevelError) else Reason.TIME_OUT
+                question.failed(Missing(question=label_of(ask), reason=reason, detail=detail))
+            raise
+
+    # ------------------------------------------------------------------------------------------------ one ask on the wire
+
+    def _key(self, ask: Ask[Any]) -> str:
+        return wire.ask_key(ask.level, ask.type_name())
+
+    async def _send(
+        self,
+        ask: Ask[Any],
+        module: str,
+        exchange: str,
+        key: str,
+        scope: Scope | None,
+        budget: float | None,
+        expected: frozenset[str] = frozenset(),
+    ) -> Any:
+        if scope is not None and not scope.allows(ask.level):
+            raise LevelError(f"{scope.what} runs at level {scope.level} and asked {label_of(ask)} at level {ask.level}: ask below only")
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        deadline = now + (wire.DEFAULT_BUDGET if budget is None else budget)
+        if scope is not None and scope.deadline is not None:
+            deadline = min(deadline, now + (scope.deadline - now) * wire.NESTED_SHARE)
+        if (exchange, key) not in self._allowed:
+            if not self._rights.may_publish(exchange, key):
+                return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=f"{self._me} may not publish {key} to {exchange}")
+            self._allowed.add((exchange, key))
+        if self._places.locked() or (self._session is not None and self._session.backlog > MOST_BACKLOG):
+            if not await self._place_within(deadline):
+                return Missing(question=label_of(ask), reason=Reason.TIME_OUT, detail="too many asks in flight from here")
+        else:
+            await self._places.acquire()
+        try:
+            return await self._flight(_Pending(ask, module, deadline, loop.create_future(), expected), exchange, key, scope, loop)
+        finally:
+            self._places.release()
+
+    async def _place_within(self, deadline: float) -> bool:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._session is not None and self._session.backlog > MOST_BACKLOG:
+                    await asyncio.sleep(0.01)
+                await self._places.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _flight(
+        self, pending: _Pending, exchange: str, key: str, scope: Scope | None, loop: asyncio.AbstractEventLoop
+    ) -> Missing | Delivery | dict[str, Delivery]:
+        ask, session, line = pending.ask, self._session, self._wire
+        left = pending.deadline - loop.time()
+        if session is None or line is None:
+            return Missing(question=label_of(ask), reason=Reason.SESSION_LOST, detail="no session with the broker now")
+        if left <= 0:
+            return Missing(question=label_of(ask), reason=Reason.TIME_OUT, detail="no budget was left to ask")
+        message_id = f"{session.id}.{next(self._numbers)}"
+        correlation, trace = (scope.correlation, scope.trace) if scope is not None else ("", "")
+        properties = Properties(
+            type=ask.type_name(),
+            message_id=message_id,
+            correlation_id=correlation or message_id,
+            reply_to=wire.reply_key(self._me, session.id),
+            app_id=self._me,
+            user_id=self._me,
+            expiration=max(1, int(left * 1000)),
+            headers={wire.TRACE_HEADER: trace_header(trace)},
+        )
+        self._pending[message_id] = pending
+        timer = loop.call_at(pending.deadline, self._expire, message_id)
+        try:
+            line.publish(exchange, key, ask.model_dump_json().encode(), properties)
+            return await pending.ended
+        except TooLarge as too_large:
+            return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=str(too_large))
+        except (SessionLost, ChannelLost) as lost:
+            return Missing(question=label_of(ask), reason=Reason.SESSION_LOST, detail=str(lost))
+        finally:
+            timer.cancel()
+            self._pending.pop(message_id, None)
+
+    def _expire(self, message_id: str) -> None:
+        pending = self._pending.get(message_id)
+        if pending is None:
+            return
+        if pending.expected:
+            silent = ", ".join(sorted(pending.expected - pending.replies.keys()))
+            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.PARTIAL, detail=f"no answer from {silent}"))
+        else:
+            on = pending.module or "anybody"
+            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.TIME_OUT, detail=f"no answer from {on} in time"))
+
+    def _end(self, pending: _Pending, how: Missing | Delivery | dict[str, Delivery]) -> None:
+        if not pending.ended.done():
+            pending.ended.set_result(how)
+
+    # ------------------------------------------------------------------------------------------------ what comes back
+
+    def on_reply(self, reply: Delivery) -> None:
+        """A message on the session's reply queue. Ends its ask if it is a rightful reply to it, else is counted and dropped."""
+        pending = self._pending.get(reply.correlation_id)
+        if pending is None:
+            self._drop(reply, "late-replies", "no ask of this session waits for it any more")
+        elif reply.type != pending.ask.type_name():
+            self._drop(reply, "foreign-replies", f"it is of type {reply.type!r}, the ask of {pending.ask.type_name()!r}")
+        elif not self._may_answer(reply.user_id, pending):
+            self._drop(reply, "foreign-replies", f"{reply.user_id or 'nobody validated'} may not answer it")
+        elif reply.received > pending.deadline:
+            late = f"{reply.user_id} answered {reply.received - pending.deadline:.3f} s after the budget"
+            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.LATE, detail=late))
+        elif pending.expected:
+            pending.replies.setdefault(reply.user_id, reply)
+            if pending.expected <= pending.replies.keys():
+                self._end(pending, pending.replies)
+        else:
+            self._end(pending, reply)
+
+    def on_returned(self, returned: Returned) -> None:
+        """The broker's word that nobody was there."""
+        pending = self._pending.get(returned.message_id)
+        if pending is not None:
+            detail = f"nobody listens to {returned.routing_key} ({returned.reply_code} {returned.reply_text})"
+            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.NOBODY, detail=detail))
+
+    def _may_answer(self, login: str, pending: _Pending) -> bool:
+        if pending.expected:
+            return login in pending.expected
+        return bool(login) and (not pending.module or login.partition("@")[0] == pending.module)
+
+    def _drop(self, reply: Delivery, count: str, why: str) -> None:
+        self._state.count(count)
+        log.info("a reply was dropped", correlation_id=reply.correlation_id, sender=reply.user_id, why=why)
+
+    def _read(self, ask: Ask[Any], reply: Delivery) -> Any:
+        try:
+            outcome = reader_of(type(ask)).validate_json(reply.body)
+        except ValidationError as malformed:
+            first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
+            detail = (
+                f"{reply.user_id} answered what is no outcome of this ask: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
+            )
+            return Missing(question=label_of(ask), reason=Reason.MALFORMED, detail=detail)
+        if isinstance(outcome, Refused) and (Refused not in outcome_classes(type(ask)) or outcome.code in _NOT_THE_MODULES_WORD):
+            reason = Reason.MALFORMED if outcome.code == "malformed" else Reason.REFUSED
+            return Missing(question=label_of(ask), reason=reason, detail=f"{reply.user_id}: {outcome.code}: {outcome.why}")
+        return outcome.model_copy(update={"by": reply.user_id}) if isinstance(outcome, Found | Absent | Refused) else outcome
+
+
+#: Refusals that the answerer's library gives because the ask itself could not be handled: no outcome, whatever the contract allows.
+_NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "not-authorised"})
+
+
+def _rested(label: str, outcome: Any) -> Rested:
+    kind = "absent" if isinstance(outcome, Absent) else "found"
+    fingerprint = hashlib.sha256(outcome.model_dump_json(exclude={"by", "revision"}).encode()).hexdigest()
+    by, revision = getattr(outcome, "by", ""), getattr(outcome, "revision", 0)
+    return Rested(question=label, outcome=kind, by=by, revision=revision, fingerprint=fingerprint)

@@ -1,0 +1,149 @@
+"""Climbing: the stages in their order, again and again, until the runtime is told to stop. Nothing outside the process ends it.
+
+A session that is lost is over, and the stages are climbed anew; there is no second recovery beside this one. Faults after the login are tried
+again on the session that stands; a session that ends meanwhile ends that too.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from mesh_runtime.asking import Scope, scoped
+from mesh_runtime.broker import BrokerAt, Session, open_session
+from mesh_runtime.logging import mask_text
+from mesh_runtime.runtime.wiring import Parts, Wiring
+from mesh_runtime.startup import PACES, Cause, Kind, RuntimeState, Stage, StageFault, climbing_waits, waiting
+from mesh_runtime.tasks import attempt
+
+log = structlog.stdlib.get_logger(__name__)
+
+#: Seconds between two log lines about the same cause.
+REPEAT_AFTER = 60.0
+
+T = TypeVar("T")
+
+
+class _Lost(Exception):
+    """The session ended while its stages were climbed, or after."""
+
+
+@dataclass(slots=True)
+class Climber:
+    """Climbs for one runtime. ``forever`` never returns; ``wiring`` is the present session's, if one stands."""
+
+    at: BrokerAt
+    parts: Parts
+    state: RuntimeState
+    prepare: Callable[[], Awaitable[None]]
+    waits: climbing_waits = field(default_factory=climbing_waits)
+    wiring: Wiring | None = None
+    session: Session | None = None
+    _said: tuple[Stage, str] | None = None
+    _said_at: float = 0.0
+    _traced: set[str] = field(default_factory=set)
+
+    async def forever(self) -> None:
+        """Climb, stay until the session is lost, climb again."""
+        while True:
+            try:
+                session = await open_session(self.at, str(self.parts.identity), self._entering)
+            except StageFault as fault:
+                await asyncio.sleep(self._gap_after(fault))
+                continue
+            why = ""
+            try:
+                self.session, self.wiring = session, Wiring(session, self.parts)
+                await self._climb_on(session, self.wiring)
+                self.state.became_ready()
+                self.waits.reset()
+                self._said = None
+                log.info("ready", session=session.id)
+                raise _Lost(await session.lost)
+            except _Lost as lost:
+                why = str(lost)
+                self.state.lost(why)
+                log.warning("the session is lost", session=session.id, why=why)
+            finally:
+                wiring, self.session, self.wiring = self.wiring, None, None
+                if wiring is not None:
+                    wiring.detach(why or "the runtime is stopping")
+                await session.close()
+
+    async def _climb_on(self, session: Session, wiring: Wiring) -> None:
+        await self._stage(session, Stage.TOPOLOGY, wiring.topology)
+        await self._stage(session, Stage.GRANTS, _no_grants_yet)
+        await self._stage(session, Stage.PREPARE, self._prepared)
+        await self._stage(session, Stage.TOPOLOGY, wiring.listen)
+        await self._stage(session, Stage.PROOF, wiring.prove)
+        await self._stage(session, Stage.TOPOLOGY, wiring.bind_asks)
+
+    async def _stage(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> None:
+        """Try one stage until it is done. Raises ``_Lost`` as soon as the session has ended."""
+        while True:
+            self._entering(stage)
+            fault = await self._tried(session, stage, done)
+            if fault is None:
+                self.state.passed(stage)
+                return
+            gap = self._gap_after(fault)
+            await asyncio.wait([session.lost], timeout=gap)
+            if session.lost.done():
+                raise _Lost(session.lost.result())
+
+    async def _tried(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> StageFault | None:
+        """One attempt, cut short by its deadline or by the end of the session."""
+        trial = asyncio.ensure_future(attempt(done()))
+        try:
+            await asyncio.wait([trial, session.lost], timeout=PACES[stage].deadline, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not trial.done():
+                trial.cancel()
+                await asyncio.wait([trial], timeout=1.0)
+        if session.lost.done():
+            raise _Lost(session.lost.result())
+        if trial.cancelled() or not trial.done():
+            return waiting(stage, "time-out", f"{stage} was not done within {PACES[stage].deadline:g} s")
+        error = trial.result()
+        if error is None or isinstance(error, StageFault):
+            return error
+        return self._unknown(stage, error)
+
+    async def _prepared(self) -> None:
+        with scoped(Scope(what="prepare")):
+            await self.prepare()
+
+    def _unknown(self, stage: Stage, error: Exception) -> StageFault:
+        """What is unknown is waited for too: shown with type and text, its traceback logged once."""
+        text = mask_text(f"{type(error).__name__}: {error}".strip().removesuffix(":"))
+        if text not in self._traced:
+            self._traced.add(text)
+            log.error("a stage raised", stage=stage, error=text, exc_info=error)
+        return waiting(stage, type(error).__name__, text)
+
+    # ------------------------------------------------------------------------------------------------ showing
+
+    def _entering(self, stage: Stage) -> None:
+        self.state.climbing(stage)
+
+    def _gap_after(self, fault: StageFault) -> float:
+        self.state.fault(fault.stage, fault.cause)
+        gap = self.waits.after(fault.stage, fault.cause)
+        self._say(fault.stage, fault.cause, gap)
+        return gap
+
+    def _say(self, stage: Stage, cause: Cause, gap: float) -> None:
+        """One line when stage or code change, and one a minute while they stand: an error where somebody must act."""
+        now = time.monotonic()
+        if self._said == (stage, cause.code) and now - self._said_at < REPEAT_AFTER:
+            return
+        self._said, self._said_at = (stage, cause.code), now
+        say = log.error if cause.kind is Kind.BLOCKED else log.warning
+        say(str(cause.kind), stage=str(stage), code=cause.code, cause=cause.text, attempts=self.state.attempts, again_in=round(gap, 2))
+
+
+async def _no_grants_yet() -> None:
+    """The place of the stage ``grants``: nothing can need a grant until grants are built."""

@@ -1,0 +1,218 @@
+"""The life of one runtime process, between the settings and the exit: shows its state, keeps, climbs, answers, and stops in order.
+
+Stopping: no new work (unbind, take no more tells), finish or hand back, settle and confirm, close. Every task has an owner that notices its end:
+one that ends unasked takes the session down and is started again, so that a runtime is never ready while a part of it is gone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from mesh_runtime.asking import Answer, Answerer, Asker, Scope, scoped
+from mesh_runtime.broker import BrokerAt
+from mesh_runtime.compose import Composer
+from mesh_runtime.contracts.composing import Compose
+from mesh_runtime.contracts.identity import Identity
+from mesh_runtime.contracts.outcomes import Outcome
+from mesh_runtime.contracts.rights import OPERATOR, rights_of
+from mesh_runtime.health.lag import LoopLag
+from mesh_runtime.health.serving import serve_state
+from mesh_runtime.logging import install_loop_hook
+from mesh_runtime.runtime.climbing import Climber
+from mesh_runtime.runtime.manifest import manifest_of
+from mesh_runtime.runtime.module import ModuleRuntime
+from mesh_runtime.runtime.threads import in_thread
+from mesh_runtime.runtime.wiring import Parts
+from mesh_runtime.settings import ModuleSettings, RuntimeSettings, read_credentials
+from mesh_runtime.startup import PACES, RuntimeState, Stage, waiting
+from mesh_runtime.tasks import TaskOwner, attempt
+from mesh_runtime.telling import Listener, Teller, Told
+
+log = structlog.stdlib.get_logger(__name__)
+
+EXIT_STOPPED = 0
+EXIT_SOFTWARE = 70  #: sysexits.h EX_SOFTWARE: an error outside every stage and handler.
+EXIT_DEADLINE = 75  #: sysexits.h EX_TEMPFAIL: the operator's own limit for starting has passed.
+
+#: Seconds that work under way may take once the runtime is told to stop; below the 10 s after which container engines kill.
+STOP_WITHIN = 8.0
+#: Seconds before a part that ended unasked is started again.
+RESTART_GAP = 1.0
+
+
+def parts_of(cls: type[ModuleRuntime], settings: ModuleSettings, runtime: RuntimeSettings, version: str, state: RuntimeState) -> Any:
+    """The module's object and the long-lived parts around it, not yet attached to any session."""
+    identity = Identity(cls.module, runtime.machine)
+    rights = rights_of(identity, manifest_of(cls, version))
+    asker, teller = Asker(identity, rights, state), Teller(identity, rights)
+    module = cls(identity, settings, runtime.state_dir, asker, teller)
+    answers = [_answer(module, name, ask) for name, ask in cls.answer_methods.items()]
+    if cls.slots:
+        answers.append(composing(module, version, asker))
+    told = [Told(tell, _handler(getattr(module, name)), f"{cls.__name__}.{name}") for name, tell in cls.told_methods.items()]
+    return module, Parts(identity, asker, Answerer(identity, answers, state), teller, Listener(identity, told, state))
+
+
+def composing(module: ModuleRuntime, version: str, asker: Asker) -> Answer:
+    """How a module's ``compose`` answers the controller."""
+    composer = Composer(module.module, version, module.slots, asker, module.compose)  # type: ignore[attr-defined]  # it has slots
+
+    async def handle(ask: Compose, scope: Scope) -> Outcome:
+        return await composer(ask.machine, scope)
+
+    return Answer(Compose, handle, f"{type(module).__name__}.compose", frozenset({"controller"}))
+
+
+def _answer(module: ModuleRuntime, name: str, ask: Any) -> Answer:
+    who = frozenset({OPERATOR}) if ask.level == "tool" else frozenset()
+    return Answer(ask, _handler(getattr(module, name)), f"{type(module).__name__}.{name}", who)
+
+
+def _handler(method: Callable[..., Any]) -> Callable[[Any, Scope], Awaitable[Any]]:
+    if asyncio.iscoroutinefunction(method):
+        return lambda message, scope: method(message)
+    return lambda message, scope: in_thread(method, message, name=method.__qualname__)
+
+
+@dataclass(slots=True)
+class Life:
+    """One runtime, from its settings to its exit code."""
+
+    cls: type[ModuleRuntime]
+    version: str
+    runtime: RuntimeSettings
+    own: ModuleSettings
+    state: RuntimeState
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _failed: BaseException | None = None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> int:
+        """Live until ``stop`` is set; returns the exit code. Raises what is wrong outside every stage and handler."""
+        install_loop_hook(asyncio.get_running_loop())
+        module, parts = parts_of(self.cls, self.own, self.runtime, self.version, self.state)
+        climber = Climber(self._broker(), parts, self.state, module.prepare)
+        owner = TaskOwner(str(parts.identity), on_end=self._essential_ended)
+        with LoopLag():
+            owner.start(self._serve(), "state")
+            owner.start(self._keep(module), "keep")
+            owner.start(self._climb(climber), "climb")
+            if self.runtime.startup_deadline is not None:
+                owner.start(self._deadline(self.runtime.startup_deadline), "startup deadline", essential=False)
+            await self._until_told()
+            self.state.drain()
+            await self._drain(climber)
+            await owner.stop(0.8)
+        if isinstance(self._failed, _DeadlinePassed):
+            return EXIT_DEADLINE
+        if self._failed is not None:
+            raise self._failed
+        return EXIT_STOPPED
+
+    def _broker(self) -> BrokerAt:
+        runtime = self.runtime
+        return BrokerAt(
+            addresses=tuple((one.host, one.port) for one in runtime.broker),
+            name=runtime.name_to_verify,
+            vhost=runtime.vhost,
+            heartbeat=runtime.heartbeat,
+            ca_file=runtime.ca_file,
+            ca_pin=runtime.ca_pin,
+            credentials=lambda: read_credentials(runtime.credentials),
+        )
+
+    # ------------------------------------------------------------------------------------------------ its parts
+
+    async def _serve(self) -> None:
+        """The state on its socket. A state directory that cannot be used yet is waited for like anything else."""
+        while True:
+            try:
+                async with serve_state(self.runtime.state_dir, self.state.snapshot):
+                    self.state.degrade("state", None)
+                    await asyncio.Event().wait()
+            except OSError as unusable:
+                self.state.degrade("state", f"{self.runtime.state_dir}: {unusable.strerror or unusable}")
+                log.error("the state cannot be shown", directory=str(self.runtime.state_dir), error=str(unusable))
+            await asyncio.sleep(RESTART_GAP)
+
+    async def _keep(self, module: ModuleRuntime) -> None:
+        """The author's ``keep``: started again when it raises; when it returns, there is nothing to keep."""
+        while True:
+            with scoped(Scope(what="keep")):
+                error = await attempt(module.keep())
+            if error is None:
+                self.state.degrade("keep", None)
+                await asyncio.Event().wait()
+            self.state.degrade("keep", f"keep raised {type(error).__name__}")
+            log.error("keep raised and is started again", module=self.cls.module, exc_info=error)
+            await asyncio.sleep(RESTART_GAP)
+
+    async def _climb(self, climber: Climber) -> None:
+        """Climbing. What is raised outside its stages is a fault of this library: shown, and climbed again from the start."""
+        while True:
+            error = await attempt(climber.forever())
+            self.state.count("climbs-failed")
+            fault = waiting(Stage.SETTINGS, "library-fault", f"{type(error).__name__} outside every stage")
+            self.state.fault(fault.stage, fault.cause)
+            log.error("climbing failed outside every stage and begins again", exc_info=error)
+            await asyncio.sleep(PACES[Stage.SETTINGS].cap)
+
+    async def _deadline(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self.state.sessions == 0:
+            stage, cause = self.state.stage, self.state.cause
+            log.error("not ready within MESH_STARTUP_DEADLINE", seconds=seconds, stage=str(stage), cause=cause.text if cause else "")
+            self._essential_ended("startup deadline", _DeadlinePassed())
+
+    def _essential_ended(self, name: str, error: BaseException | None) -> None:
+        self._failed = error or RuntimeError(f"the task {name!r} ended unasked")
+        self._ended.set()
+
+    async def _until_told(self) -> None:
+        waits = [asyncio.ensure_future(self.stop.wait()), asyncio.ensure_future(self._ended.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------ stopping
+
+    async def _drain(self, climber: Climber) -> None:
+        """Unbind, finish or hand back, settle and confirm; the climber's own end closes the session."""
+        wiring, session = climber.wiring, climber.session
+        if wiring is None or session is None or self._failed is not None:
+            return
+        log.info("draining", session=session.id)
+        lost = asyncio.ensure_future(_when(session.lost))
+        work = asyncio.ensure_future(attempt(self._finish(climber)))
+        try:
+            await asyncio.wait([work, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (work, lost):
+                one.cancel()
+            await asyncio.gather(work, lost, return_exceptions=True)
+
+    async def _finish(self, climber: Climber) -> None:
+        wiring, session, parts = climber.wiring, climber.session, climber.parts
+        if wiring is None or session is None:
+            return
+        async with asyncio.timeout(1.0):
+            await attempt(wiring.unbind_asks())
+            await attempt(wiring.stop_listening())
+        cut = await asyncio.gather(parts.answerer.finish(STOP_WITHIN), parts.listener.finish(STOP_WITHIN))
+        if sum(cut):
+            log.warning("work was cut short", asks=cut[0], tells=cut[1])
+        await session.flush()
+
+
+class _DeadlinePassed(Exception):
+    """The operator's own limit for starting has passed."""
+
+
+async def _when(lost: asyncio.Future[str]) -> None:
+    await asyncio.wait([lost])

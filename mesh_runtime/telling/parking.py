@@ -1,0 +1,43 @@
+"""Putting a tell aside that cannot be handled: into the receiver's own ``parked`` queue, with its reason, for a person to see.
+
+The copy is confirmed before the original is acknowledged, so a tell is in one place or the other at every moment, or for a moment in both.
+Asks are never parked: their asker is waiting and is answered instead.
+"""
+
+from datetime import UTC, datetime
+
+from mesh_runtime.broker import ConfirmedChannel, Delivery, Properties
+from mesh_runtime.contracts import wire
+from mesh_runtime.logging import mask_text
+
+#: Characters of a reason that travel with a parked tell.
+REASON_LIMIT = 1000
+
+
+def now() -> str:
+    """The wall clock's time in UTC, ISO 8601: for people."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+async def park(channel: ConfirmedChannel, me: str, delivery: Delivery, reason: str, count: int, first: str, timeout: float) -> None:
+    """Copy ``delivery`` into the parked queue of ``me``; returns once the broker has confirmed it, else raises as ``publish`` does.
+
+    ``count`` is how often it was tried, ``first`` when for the first time. The body and the headers stay as they came.
+    """
+    properties = Properties(
+        type=delivery.type,
+        message_id=delivery.message_id,
+        correlation_id=delivery.correlation_id,
+        app_id=delivery.app_id,
+        user_id=me,
+        headers={
+            **delivery.headers,
+            wire.PARK_REASON: mask_text(reason)[:REASON_LIMIT],
+            wire.PARK_COUNT: count,
+            wire.PARK_FIRST: first,
+            wire.PARK_LAST: now(),
+            wire.PARK_SENDER: delivery.user_id,
+        },
+        persistent=True,
+    )
+    await channel.publish(wire.TELLS, wire.parked_key(me), delivery.body, properties, timeout=timeout, as_received=True)
