@@ -1,0 +1,1 @@
+"""What mesh_runtime.logging promises, a file per behaviour."""

@@ -1,0 +1,100 @@
+"""What the masker recognises, and what it leaves alone."""
+
+import base64
+import json
+import urllib.parse
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh_runtime.logging.masking import MASK, SHORT, Masker
+
+
+def masker(*secrets: str) -> Masker:
+    made = Masker()
+    for each in secrets:
+        made.register(each)
+    return made
+
+
+_long_enough = st.text(st.characters(exclude_categories=["Cs"]), min_size=SHORT, max_size=40).filter(
+    lambda text: len(text.strip()) >= SHORT
+)
+
+
+@settings(deadline=None)
+@given(_long_enough, st.text(alphabet="abc :;", max_size=8))
+def test_any_secret_is_masked_in_every_escape_of_it(secret: str, before: str) -> None:
+    mask = masker(secret)
+    for escaped in (
+        secret,
+        json.dumps(secret),
+        json.dumps(json.dumps(secret)),
+        repr(secret),
+        repr(secret.encode()),
+        urllib.parse.quote(secret),
+        urllib.parse.quote(secret, safe=""),
+        urllib.parse.quote_plus(secret),
+        urllib.parse.quote(urllib.parse.quote(secret, safe=""), safe=""),
+        secret.encode().hex(),
+    ):
+        assert MASK in mask.text(f"[{before}|{escaped}|]")
+        assert escaped not in mask.text(f"[{before}|{escaped}|]")
+
+
+@settings(deadline=None)
+@given(_long_enough, st.binary(max_size=5), st.binary(max_size=5))
+def test_any_secret_is_masked_in_base64_whatever_stands_around_it(secret: str, before: bytes, after: bytes) -> None:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        text = encode(before + secret.encode() + after).decode()
+        assert masker(secret).text(f"PLAIN {text} end") == f"PLAIN {MASK} end"
+
+
+def test_the_longer_of_two_secrets_goes_first_so_that_no_tail_of_it_stays() -> None:
+    assert masker("hunter2", "hunter2-and-more").text("x hunter2-and-more y hunter2") == f"x {MASK} y {MASK}"
+
+
+@pytest.mark.parametrize("secret", ["a", "ab", "x-1"])
+def test_a_short_secret_is_masked_only_where_it_stands_alone(secret: str) -> None:
+    assert masker(secret).text(f"a{secret}a and {secret}!") == f"a{secret}a and {MASK}!"
+    assert len(secret) < SHORT
+
+
+def test_each_line_of_a_key_in_pem_is_masked_but_not_its_frame() -> None:
+    pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1h\nsecondLineOfTheKey\n-----END PRIVATE KEY-----\n"
+    shown = masker(pem).text("  MC4CAQAwBQYDK2VwBCIEIJ1h and -----BEGIN PRIVATE KEY-----")
+    assert shown == f"  {MASK} and -----BEGIN PRIVATE KEY-----"
+
+
+def test_an_empty_value_is_not_registered() -> None:
+    assert masker("", "  ").text("nothing  changes") == "nothing  changes"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("amqps://user:pa55@broker:5671/mesh", "amqps://user:***@broker:5671/mesh"),
+        ("amqps://user:p@55@broker", "amqps://user:***@broker"),
+        ("https://broker:5671/a@b", "https://broker:5671/a@b"),
+        ("oci://store:5000/app@sha256:ab", "oci://store:5000/app@sha256:ab"),
+        ("password=pa55, host=x", "password=***, host=x"),
+        ("password='pa 55' host=x", "password='***' host=x"),
+        ('{\'token\': \'abc\', "Secret": "d\\"e"}', "{'token': '***', \"Secret\": \"***\"}"),
+        ("Authorization: Basic dXNlcg==", "Authorization: Basic ***"),
+        ("the password: wrong", "the password: wrong"),
+        ("api_key=1&b=2", "api_key=***&b=2"),
+    ],
+)
+def test_passwords_in_urls_and_after_telling_keys_are_masked_without_registration(text: str, shown: str) -> None:
+    assert Masker().text(text) == shown
+
+
+@pytest.mark.parametrize("key", ["password", "DB_PASSWORD", "authToken", "Authorization", "api-key", "private_key", "secret"])
+def test_a_telling_key_is_known_in_any_spelling(key: str) -> None:
+    assert Masker().is_telling(key)
+
+
+@pytest.mark.parametrize("key", ["username", "machine", "credentials", "key", "correlation_id"])
+def test_an_ordinary_key_tells_nothing(key: str) -> None:
+    assert not Masker().is_telling(key)
