@@ -111,15 +111,16 @@ async def attempt(work: Awaitable[object]) -> Exception | None:
     """
     try:
         await work
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the task guard
         return error
     return None
 
 
 def _place_of(task: asyncio.Task[Any]) -> str:
-    """Return where a task waits, as `file:line in function`: the innermost coroutine that can be seen from outside."""
+    """Return where a task waits: each coroutine from its first to the innermost, as `function (file:line)`."""
+    places: list[str] = []
     inner: Any = task.get_coro()
-    while (deeper := getattr(inner, "cr_await", None)) is not None and getattr(deeper, "cr_frame", None) is not None:
-        inner = deeper
-    frame = getattr(inner, "cr_frame", None)
-    return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})")
+        inner = inner.cr_await
+    return " > ".join(places) or "?"

@@ -1,0 +1,1 @@
+"""What mesh_runtime.settings promises, a file per behaviour."""

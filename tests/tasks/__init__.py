@@ -1,0 +1,1 @@
+"""What mesh_runtime.tasks promises, a file per behaviour."""
