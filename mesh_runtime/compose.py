@@ -1,8 +1,8 @@
 """Compose: a module's sections of one machine, whole, or a refusal that names everything in the way.
 
-The return annotation of ``compose`` is the declaration of its sections; each answer is checked against it. However the author's code ends, a
-question of this compose that has no answer refuses it: the result is thrown away and the refusal lists every such question. No option turns
-this off.
+The return annotation of ``compose`` is the declaration of its sections; each answer is checked against it. However the author's code
+ends, a question of this compose that has no answer refuses it: the result is thrown away and the refusal lists every such question. No
+option turns this off.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ class Slot:
 def slots_of(compose: Callable[..., Any]) -> tuple[Slot, ...]:
     """The sections that a ``compose`` method promises by its return annotation.
 
-    Raises ``ContractError``, when the class is loaded, if the annotation is missing or is no ``Section``, tuple of sections or ``| Refused`` of these.
+    Raises ``ContractError``, when the class is loaded, if the annotation is missing or is no ``Section``, tuple of sections or ``|
+    Refused`` of these.
     """
     where = f"{compose.__qualname__}()"
     annotation = typing.get_type_hints(compose, include_extras=True).get("return")
@@ -56,9 +57,7 @@ def slots_of(compose: Callable[..., Any]) -> tuple[Slot, ...]:
     tuples = [part for part in parts if get_origin(part) is tuple]
     if tuples and len(parts) > 1:
         raise ContractError(f"{where} returns a tuple or something else: write one tuple of sections, `| Refused` beside it")
-    slots = (
-        [_slot(where, part) for part in get_args(tuples[0])] if tuples else [_slot(where, typing.Union[tuple(parts)] if parts else None)]
-    )
+    slots = [_slot(where, part) for part in get_args(tuples[0])] if tuples else [_slot(where, *parts)]
     names = [slot.section for slot in slots]
     if len(set(names)) < len(names):
         raise ContractError(f"{where} returns one section twice: {', '.join(sorted(names))}")
@@ -70,13 +69,11 @@ def members_of_union(annotation: Any) -> tuple[Any, ...]:
     return (annotation,) if get_origin(annotation) is tuple else members_of(annotation)
 
 
-def _slot(where: str, annotation: Any) -> Slot:
-    classes = members_of(annotation)
+def _slot(where: str, *annotations: Any) -> Slot:
+    classes: tuple[Any, ...] = tuple(one for annotation in annotations for one in members_of(annotation))
     wrong = [one for one in classes if not (isinstance(one, type) and issubclass(one, Section))]
     if wrong or not classes:
-        raise ContractError(
-            f"{where}: {wrong[0] if wrong else annotation!r} is no Section; return sections, or a tuple of them, or Refused"
-        )
+        raise ContractError(f"{where}: {wrong[0] if wrong else 'nothing'} is no Section; return sections, or a tuple of them, or Refused")
     names = {one.section for one in classes}
     if len(names) > 1:
         raise ContractError(f"{where}: a union must be of one section, not of {', '.join(sorted(names))}; use a tuple for several")
@@ -110,15 +107,14 @@ class Composer:
     async def _authors(self, machine: Machine, scope: Scope, record: QuestionRecord) -> Any:
         loop = asyncio.get_running_loop()
         limit = None if scope.deadline is None else loop.time() + (scope.deadline - loop.time()) * AUTHORS_SHARE
+        running = asyncio.timeout_at(limit)
         try:
-            async with asyncio.timeout_at(limit) as running:
+            async with running:
                 return await self.compose(machine)
         except TimeoutError as late:
             if not running.expired() and not record.unanswered():
                 raise
-            return Refused(
-                code="time-out", why=f"compose of {self.module} did not end within its budget: {late or 'no answer'}", again=True
-            )
+            return Refused(code="time-out", why=f"compose of {self.module} did not end within its budget {late}", again=True)
         except Unanswered as unanswered:
             return Refused(code="unanswered", why=str(unanswered), again=True, unanswered=unanswered.missing)
         except Exception as error:  # part of the message boundary: raised again unless unanswered questions are the better reason
@@ -132,7 +128,8 @@ class Composer:
         if not missing and said is not None:
             return said
         known = {one.question for one in missing}
-        listed = missing + tuple(one for one in (said.unanswered if said else ()) if one.question not in known)
+        claimed: tuple[Missing, ...] = () if said is None else said.unanswered
+        listed = missing + tuple(one for one in claimed if one.question not in known)
         why = "; ".join(str(one) for one in listed)
         log.error("a compose is refused: questions went unanswered", module=self.module, unanswered=[str(one) for one in listed])
         code = said.code if said is not None and said.code == "time-out" else "unanswered"

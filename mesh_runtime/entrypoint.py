@@ -1,7 +1,7 @@
 """The program of every module: ``mesh-runtime-<module> [run] | health [--ready] [--json] | manifest | --version``.
 
-``health`` and the signal handlers come before anything heavy is imported: a health check must cost next to nothing, and a SIGTERM that arrives
-while the process still loads must end it. The first SIGTERM or SIGINT stops in order, the second ends the process at once.
+``health`` and the signal handlers come before anything heavy is imported: a health check must cost next to nothing, and a SIGTERM that
+arrives while the process still loads must end it. The first SIGTERM or SIGINT stops in order, the second ends the process at once.
 
 Exit codes (sysexits.h): 0 stopped; 1 ``health`` says no; 64 wrong usage; 70 an error outside every stage and handler; 75 the operator's
 ``MESH_STARTUP_DEADLINE`` passed; 78 a setting is malformed in itself.
@@ -168,8 +168,8 @@ def _entry_of(module: str) -> "EntryPoint":
 
 
 def _version_of(module: str) -> str:
-    entry = _entry_of(module)
-    return entry.dist.version if entry.dist is not None else "0"
+    dist = _entry_of(module).dist
+    return dist.version if dist is not None else "0"
 
 
 def _load(module: str) -> "type[ModuleRuntime]":

@@ -1,11 +1,12 @@
 """Answering: one outcome for every ask that arrives, whatever its handler does, and bounds for each level.
 
-An ask is acknowledged when it is accepted, not when it is done: it is stored nowhere, its reply is its confirmation, and no delivery is held for
-the length of the work. Each level has its own queue and its own number of asks at work, so that a crowd of composes leaves room for the
-lookups that they wait on. Decoding stands inside the guarded part; what cannot be decoded is answered ``malformed``.
+An ask is acknowledged when it is accepted, not when it is done: it is stored nowhere, its reply is its confirmation, and no delivery is
+held for the length of the work. Each level has its own queue and its own number of asks at work, so that a crowd of composes leaves
+room for the lookups that they wait on. Decoding stands inside the guarded part; what cannot be decoded is answered ``malformed``.
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -61,8 +62,9 @@ class Answerer:
         self._state = state
         self._answers = {answer.ask.type_name(): answer for answer in answers}
         levels = {answer.ask.level for answer in answers}
-        self.levels = {name: Level(name, BOUNDS[name]) for name in wire.LEVELS if name in levels}
+        self.levels: dict[str, Level] = {name: Level(name, BOUNDS[name]) for name in wire.LEVELS if name in levels}
         self._wire: Wire | None = None
+        self._numbers = itertools.count(1)
 
     @property
     def asks(self) -> tuple[type[Ask[Any]], ...]:
@@ -153,12 +155,11 @@ class Answerer:
             self._reply(delivery, outcome)
 
     async def _outcome(self, delivery: Delivery, deadline: float) -> Outcome:
-        answer = self._answers.get(delivery.type)
-        refusal = self._unanswerable(delivery, answer)
-        if refusal is not None or answer is None:
+        answer = self._authorised(delivery)
+        if isinstance(answer, Refused):
             self._state.count("asks-refused")
-            log.warning("an ask was refused before its handler", code=refusal and refusal.code, why=refusal and refusal.why)
-            return refusal or Refused(code="no-handler", why="nobody here answers it")
+            log.warning("an ask was refused before its handler", code=answer.code, why=answer.why)
+            return answer
         try:
             ask = answer.ask.model_validate_json(delivery.body)
         except ValidationError as malformed:
@@ -208,11 +209,13 @@ class Answerer:
         log.error("a handler raised", handler=answer.name, error=words, exc_info=error)
         return Refused(code="error", why=f"{answer.name} raised {words}"[:2000], again=True)
 
-    def _unanswerable(self, delivery: Delivery, answer: Answer | None) -> Refused | None:
+    def _authorised(self, delivery: Delivery) -> Answer | Refused:
+        """Who answers this ask, or why nobody does: judged by the login that the broker validated."""
         if not delivery.user_id:
             return Refused(code="not-authorised", why="the ask carries no login validated by the broker")
         if not delivery.reply_to.startswith(f"{delivery.user_id}."):
             return Refused(code="not-authorised", why="its reply address is not the asker's own")
+        answer = self._answers.get(delivery.type)
         if answer is None:
             return Refused(code="no-handler", why=f"{self._me} answers no {delivery.type!r}")
         try:
@@ -222,7 +225,7 @@ class Answerer:
         if answer.from_modules and module not in answer.from_modules:
             who = " or ".join(f"{name}@MACHINE" for name in sorted(answer.from_modules))
             return Refused(code="not-authorised", why=f"only {who} may ask {delivery.type}, not {delivery.user_id}")
-        return None
+        return answer
 
     # ------------------------------------------------------------------------------------------------ replies
 
@@ -242,7 +245,7 @@ class Answerer:
             return
         properties = Properties(
             type=delivery.type,
-            message_id=f"{delivery.message_id}.r",
+            message_id=f"{self._me}.{next(self._numbers)}",
             correlation_id=delivery.message_id,
             app_id=self._me,
             user_id=self._me,

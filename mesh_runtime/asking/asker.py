@@ -1,8 +1,8 @@
 """Asking: one outcome for each ask, from the one who may give it, within its budget.
 
-An ask is registered before it is sent. It ends by a reply that names this very ask, is of its kind and comes from an identity that may answer
-(the broker-validated login, never a field of the message); by the broker's word that nobody is there; by its budget; or by the end of the
-session. Whatever else arrives is counted and dropped, so a forged reply can neither answer an ask nor end it.
+An ask is registered before it is sent. It ends by a reply that names this very ask, is of its kind and comes from an identity that may
+answer (the broker-validated login, never a field of the message); by the broker's word that nobody is there; by its budget; or by the
+end of the session. Whatever else arrives is counted and dropped, so a forged reply can neither answer an ask nor end it.
 """
 
 import asyncio
@@ -216,7 +216,7 @@ class Asker:
     async def _place_within(self, deadline: float) -> bool:
         try:
             async with asyncio.timeout_at(deadline):
-                while self._session is not None and self._session.backlog > MOST_BACKLOG:
+                while self._session is not None and self._session.backlog > MOST_BACKLOG:  # noqa: ASYNC110 - a backlog has no event
                     await asyncio.sleep(0.01)
                 await self._places.acquire()
         except TimeoutError:

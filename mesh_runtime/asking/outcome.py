@@ -1,5 +1,7 @@
 """Outcomes on the wire: how they are written by the answerer and read by the asker, one reader per contract, made once."""
 
+import functools
+import operator
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -30,5 +32,6 @@ def outcome_classes(ask: type[Ask[Any]]) -> tuple[type, ...]:
 def reader_of(ask: type[Ask[Any]]) -> TypeAdapter[Any]:
     """Reads an outcome of this ask, or the ``Refused`` that the library itself answers for any ask."""
     classes = {*outcome_classes(ask), Refused}
-    union = Union[tuple(classes)]  # noqa: UP007 - built at run time
-    return TypeAdapter(Annotated[union, Field(discriminator="outcome")] if len(classes) > 1 else union)
+    union: Any = functools.reduce(operator.or_, classes)
+    annotation: Any = union if len(classes) == 1 else Annotated[union, Field(discriminator="outcome")]
+    return TypeAdapter(annotation)

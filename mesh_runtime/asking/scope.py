@@ -1,7 +1,8 @@
 """On whose behalf code runs: the level, the deadline and the record of questions that asks made from here are charged to.
 
-The library opens a scope around everything of an author's that it calls. A scope travels with the context, so tasks and ``asyncio.to_thread``
-inherit it; a thread of the author's own making does not, and what it asks is charged to every compose in flight (see ``record``).
+The library opens a scope around everything of an author's that it calls. A scope travels with the context, so tasks and
+``asyncio.to_thread`` inherit it; a thread of the author's own making does not, and what it asks is charged to every compose in flight
+(see ``record``).
 """
 
 import random

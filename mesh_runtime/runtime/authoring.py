@@ -16,7 +16,7 @@ _ANSWERS = "__mesh_answers__"
 _TOLD = "__mesh_told__"
 
 
-def answers(ask: type[Ask[Any]]) -> Callable[[F], F]:
+def answers(ask: Any) -> Callable[[F], F]:
     """The method answers asks of this contract. It takes the ask and returns its outcome; a plain ``def`` runs in a thread of its own."""
     if not (isinstance(ask, type) and issubclass(ask, Ask)) or issubclass(ask, Compose) or not ask.level:
         raise ContractError(f"@answers({ask!r}): give it the class of a Lookup, Provision or Tool")
@@ -29,7 +29,7 @@ def answers(ask: type[Ask[Any]]) -> Callable[[F], F]:
     return mark
 
 
-def told(tell: type[Tell]) -> Callable[[F], F]:
+def told(tell: Any) -> Callable[[F], F]:
     """The method handles tells of this contract. Its return acknowledges the tell; a plain ``def`` runs in a thread of its own."""
     if not (isinstance(tell, type) and issubclass(tell, Tell)):
         raise ContractError(f"@told({tell!r}): give it the class of a Tell")

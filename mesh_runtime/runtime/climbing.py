@@ -1,14 +1,14 @@
 """Climbing: the stages in their order, again and again, until the runtime is told to stop. Nothing outside the process ends it.
 
-A session that is lost is over, and the stages are climbed anew; there is no second recovery beside this one. Faults after the login are tried
-again on the session that stands; a session that ends meanwhile ends that too.
+A session that is lost is over, and the stages are climbed anew; there is no second recovery beside this one. Faults after the login are
+tried again on the session that stands; a session that ends meanwhile ends that too.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import structlog
 
@@ -23,8 +23,6 @@ log = structlog.stdlib.get_logger(__name__)
 
 #: Seconds between two log lines about the same cause.
 REPEAT_AFTER = 60.0
-
-T = TypeVar("T")
 
 
 class _Lost(Exception):
@@ -62,7 +60,7 @@ class Climber:
                 self.waits.reset()
                 self._said = None
                 log.info("ready", session=session.id)
-                raise _Lost(await session.lost)
+                raise _Lost(await session.ended())
             except _Lost as lost:
                 why = str(lost)
                 self.state.lost(why)
@@ -97,8 +95,9 @@ class Climber:
     async def _tried(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> StageFault | None:
         """One attempt, cut short by its deadline or by the end of the session."""
         trial = asyncio.ensure_future(attempt(done()))
+        either: list[asyncio.Future[Any]] = [trial, session.lost]
         try:
-            await asyncio.wait([trial, session.lost], timeout=PACES[stage].deadline, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=PACES[stage].deadline, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not trial.done():
                 trial.cancel()

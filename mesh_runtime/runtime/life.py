@@ -1,7 +1,7 @@
 """The life of one runtime process, between the settings and the exit: shows its state, keeps, climbs, answers, and stops in order.
 
-Stopping: no new work (unbind, take no more tells), finish or hand back, settle and confirm, close. Every task has an owner that notices its end:
-one that ends unasked takes the session down and is started again, so that a runtime is never ready while a part of it is gone.
+Stopping: no new work (unbind, take no more tells), finish or hand back, settle and confirm, close. Every task has an owner that notices
+its end: one that ends unasked takes the session down and is started again, so that a runtime is never ready while a part of it is gone.
 """
 
 import asyncio
@@ -188,7 +188,7 @@ class Life:
         if wiring is None or session is None or self._failed is not None:
             return
         log.info("draining", session=session.id)
-        lost = asyncio.ensure_future(_when(session.lost))
+        lost = asyncio.ensure_future(session.ended())
         work = asyncio.ensure_future(attempt(self._finish(climber)))
         try:
             await asyncio.wait([work, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -198,8 +198,8 @@ class Life:
             await asyncio.gather(work, lost, return_exceptions=True)
 
     async def _finish(self, climber: Climber) -> None:
-        wiring, session, parts = climber.wiring, climber.session, climber.parts
-        if wiring is None or session is None:
+        wiring, parts = climber.wiring, climber.parts
+        if wiring is None:
             return
         async with asyncio.timeout(1.0):
             await attempt(wiring.unbind_asks())
@@ -207,12 +207,8 @@ class Life:
         cut = await asyncio.gather(parts.answerer.finish(STOP_WITHIN), parts.listener.finish(STOP_WITHIN))
         if sum(cut):
             log.warning("work was cut short", asks=cut[0], tells=cut[1])
-        await session.flush()
+        await attempt(wiring.settle())
 
 
 class _DeadlinePassed(Exception):
     """The operator's own limit for starting has passed."""
-
-
-async def _when(lost: asyncio.Future[str]) -> None:
-    await asyncio.wait([lost])

@@ -23,11 +23,12 @@ A3 = TypeVar("A3")
 class ModuleRuntime:
     """One placement's runtime. Subclass it; there is no ``main`` to write.
 
-    Class attributes: ``module``, the module's name (default: the class's name in kebab-case); ``seat``, a role with one holder that it takes;
-    ``tells``, the contracts that it tells. Annotate ``settings`` with a subclass of ``ModuleSettings`` to be given ``MESH_<MODULE>_<NAME>``.
+    Class attributes: ``module``, the module's name (default: the class's name in kebab-case); ``seat``, a role with one holder that it
+    takes; ``tells``, the contracts that it tells. Annotate ``settings`` with a subclass of ``ModuleSettings`` to be given
+    ``MESH_<MODULE>_<NAME>``.
 
-    Methods to write, all optional: ``keep``, ``prepare``, ``compose``, and any number marked ``@answers`` or ``@told``. A mistake in the class
-    raises ``ContractError`` when it is made.
+    Methods to write, all optional: ``keep``, ``prepare``, ``compose``, and any number marked ``@answers`` or ``@told``. A mistake in
+    the class raises ``ContractError`` when it is made.
     """
 
     module: ClassVar[str] = ""
@@ -107,8 +108,8 @@ class ModuleRuntime:
     def ask(self, *questions: Ask[Any], budget: float | None = None) -> Coroutine[Any, Any, Any]:
         """Ask, within ``budget`` seconds (default 30; in a handler at most nine tenths of what is left of its own).
 
-        One question gives its outcome, several are asked together and give a tuple. Raises ``Unanswered``, naming every question without an answer, once
-        all have ended; ``LevelError`` from a handler that asks at its own level or above.
+        One question gives its outcome, several are asked together and give a tuple. Raises ``Unanswered``, naming every question
+        without an answer, once all have ended; ``LevelError`` from a handler that asks at its own level or above.
         """
         return self._asker.ask(*questions, budget=budget)
 
@@ -122,7 +123,8 @@ class ModuleRuntime:
     async def tell(self, tell: Tell, to: Identity | None = None, *, message_id: str = "", budget: float = 30.0) -> str:
         """Tell one identity, or whoever listens; returns the message's id once the broker has confirmed that it is stored.
 
-        Raises ``NotSent`` (it certainly did not arrive), ``SendUnknown`` (it may have: tell it again with the same ``message_id``), ``TooLarge``.
+        Raises ``NotSent`` (it certainly did not arrive), ``SendUnknown`` (it may have: tell it again with the same ``message_id``),
+        ``TooLarge``.
         """
         return await self._teller.tell(tell, to, message_id, budget)
 

@@ -1,7 +1,7 @@
 """What a session is made of for a runtime: its queues, its channels, its bindings; and their end.
 
-Queues and bindings are this runtime's own; it declares no exchange and touches nobody else's. Asks are bound last, since *routable is ready*,
-and unbound first when the runtime stops.
+Queues and bindings are this runtime's own; it declares no exchange and touches nobody else's. Asks are bound last, since *routable is
+ready*, and unbound first when the runtime stops.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from mesh_runtime.asking import Answerer, Asker
-from mesh_runtime.broker import Delivery, Properties, Returned, Session, Wire
+from mesh_runtime.broker import ConfirmedChannel, Consumer, Delivery, Properties, Returned, Session, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.composing import Compose
 from mesh_runtime.contracts.declaring import SignedDeclaration
@@ -45,7 +45,8 @@ class Wiring:
         self._me = parts.identity
         self._proof: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._main: Wire | None = None
-        self._tells: tuple[Wire, str] | None = None
+        self._confirmed: ConfirmedChannel | None = None
+        self._tells: tuple[Wire, Consumer] | None = None
 
     async def topology(self) -> None:
         """Declare the session's queues and consume those that carry answers and asks; attach the parts. Repeatable after a fault."""
@@ -87,7 +88,7 @@ class Wiring:
 
     async def listen(self) -> None:
         """Take tells: after ``prepare``, since a tell's handler may need what that made ready."""
-        if not self._parts.listener.listens or self._tells is not None:
+        if not self._parts.listener.listens or self._tells is not None or self._confirmed is None:
             return
         line = await self._session.wire()
         self._parts.listener.attach(line, self._confirmed)
@@ -120,8 +121,13 @@ class Wiring:
     async def stop_listening(self) -> None:
         """Take no more tells; those at work go on."""
         if self._tells is not None:
-            line, tag = self._tells
-            await line.cancel(tag)
+            line, consumer = self._tells
+            await line.cancel(consumer)
+
+    async def settle(self) -> None:
+        """Close the channel on which tells are acknowledged: once the broker has answered that, it has every acknowledgement."""
+        if self._tells is not None:
+            await self._tells[0].close()
 
     def detach(self, why: str) -> None:
         """The session is over for all parts."""
@@ -164,6 +170,6 @@ class Wiring:
         else:
             self._parts.asker.on_returned(returned)
 
-    def _cancelled(self, queue: str) -> None:
-        """The broker ended a consumer, because its queue was deleted: the session no longer does its job, so it is over."""
-        self._session.abort(f"the broker ended the consumer of {queue}: the queue was deleted or its node left")
+    def _cancelled(self, words: str) -> None:
+        """The broker ended a consumer: the session no longer does its job, so it is over."""
+        self._session.abort(words)

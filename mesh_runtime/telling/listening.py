@@ -1,8 +1,8 @@
 """Receiving tells: each is settled exactly once, by this code and never by an author's: acknowledged once handled, parked, or given back.
 
-A handler that raises is tried again in this process, a few times with growing gaps, before its tell is parked; so a database that is away for a
-moment costs no message. A handler that is cancelled, because the session ended or the runtime stops, gives its tell back. What is not told
-by who may tell it is parked unread.
+A handler that raises is tried again in this process, a few times with growing gaps, before its tell is parked; so a database that is
+away for a moment costs no message. A handler that is cancelled, because the session ended or the runtime stops, gives its tell back.
+What is not told by who may tell it is parked unread.
 """
 
 import asyncio
@@ -163,9 +163,10 @@ class Listener:
             first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
             raise _Unreadable(f"malformed: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
         scope = Scope(what=told.name, correlation=delivery.correlation_id, sender=delivery.user_id)
+        limit = asyncio.timeout(self._hold_limit)
         with scoped(scope):
             try:
-                async with asyncio.timeout(self._hold_limit) as limit:
+                async with limit:
                     await told.handle(tell, scope)
             except TimeoutError:
                 if limit.expired():

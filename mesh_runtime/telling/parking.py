@@ -5,8 +5,9 @@ Asks are never parked: their asker is waiting and is answered instead.
 """
 
 from datetime import UTC, datetime
+from uuid import uuid4
 
-from mesh_runtime.broker import ConfirmedChannel, Delivery, Properties
+from mesh_runtime.broker import ConfirmedChannel, Delivery, Properties, TooLarge
 from mesh_runtime.contracts import wire
 from mesh_runtime.logging import mask_text
 
@@ -22,22 +23,27 @@ def now() -> str:
 async def park(channel: ConfirmedChannel, me: str, delivery: Delivery, reason: str, count: int, first: str, timeout: float) -> None:
     """Copy ``delivery`` into the parked queue of ``me``; returns once the broker has confirmed it, else raises as ``publish`` does.
 
-    ``count`` is how often it was tried, ``first`` when for the first time. The body and the headers stay as they came.
+    ``count`` is how often it was tried, ``first`` when for the first time. The body and the headers stay as they came;
+    only headers that leave no room for the reason are dropped.
     """
+    mark = {
+        wire.PARK_REASON: mask_text(reason)[:REASON_LIMIT],
+        wire.PARK_COUNT: count,
+        wire.PARK_FIRST: first,
+        wire.PARK_LAST: now(),
+        wire.PARK_SENDER: delivery.user_id,
+    }
     properties = Properties(
         type=delivery.type,
-        message_id=delivery.message_id,
+        message_id=delivery.message_id or uuid4().hex,
         correlation_id=delivery.correlation_id,
         app_id=delivery.app_id,
         user_id=me,
-        headers={
-            **delivery.headers,
-            wire.PARK_REASON: mask_text(reason)[:REASON_LIMIT],
-            wire.PARK_COUNT: count,
-            wire.PARK_FIRST: first,
-            wire.PARK_LAST: now(),
-            wire.PARK_SENDER: delivery.user_id,
-        },
+        headers={**delivery.headers, **mark},
         persistent=True,
     )
-    await channel.publish(wire.TELLS, wire.parked_key(me), delivery.body, properties, timeout=timeout, as_received=True)
+    key = wire.parked_key(me)
+    try:
+        await channel.publish(wire.TELLS, key, delivery.body, properties, timeout=timeout, as_received=True)
+    except TooLarge:  # its own headers nearly fill the broker's frame, and the reason does not fit beside them
+        await channel.publish(wire.TELLS, key, delivery.body, properties._replace(headers=mark), timeout=timeout, as_received=True)
