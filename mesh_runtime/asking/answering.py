@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from mesh_runtime.asking.outcome import outcome_classes
+from mesh_runtime.asking.outcome import complaint_about
 from mesh_runtime.asking.scope import Scope, scoped
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
@@ -197,9 +197,8 @@ class Answerer:
             return self._raised(answer, "CancelledError", None)
         except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
             return self._raised(answer, mask_text(f"{type(error).__name__}: {error}"), error)
-        if not isinstance(outcome, outcome_classes(answer.ask)):
-            expected = ", ".join(sorted(one.__name__ for one in outcome_classes(answer.ask)))
-            wrong = f"{answer.name} returned {type(outcome).__name__}, its contract says {expected}"
+        if complaint := complaint_about(answer.ask, outcome):
+            wrong = f"{answer.name} returned {complaint}"
             log.error("a handler returned what its contract does not allow", handler=answer.name, why=wrong)
             return Refused(code="wrong-type", why=wrong)
         return outcome

@@ -6,10 +6,10 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mesh_runtime.contracts.base import Ask
-from mesh_runtime.contracts.outcomes import Refused
+from mesh_runtime.contracts.outcomes import Found, Refused
 
 
 def members_of(outcome: Any) -> tuple[type, ...]:
@@ -35,3 +35,32 @@ def reader_of(ask: type[Ask[Any]]) -> TypeAdapter[Any]:
     union: Any = functools.reduce(operator.or_, classes)
     annotation: Any = union if len(classes) == 1 else Annotated[union, Field(discriminator="outcome")]
     return TypeAdapter(annotation)
+
+
+@cache
+def _allowed(ask: type[Ask[Any]]) -> tuple[tuple[type, ...], TypeAdapter[Any] | None]:
+    """The plain classes of this ask's outcome, and what checks the value of a ``Found``."""
+    plain: list[type] = []
+    value: TypeAdapter[Any] | None = None
+    for one in outcome_classes(ask):
+        if issubclass(one, Found):
+            annotation: Any = one.model_fields["value"].annotation
+            value = TypeAdapter(annotation)
+            plain.append(Found)
+        else:
+            plain.append(one)
+    return tuple(plain), value
+
+
+def complaint_about(ask: type[Ask[Any]], outcome: object) -> str:
+    """Why this is no outcome of the ask, or nothing. An author writes ``Found(value=...)``; what it holds is checked here."""
+    plain, value = _allowed(ask)
+    if not isinstance(outcome, plain):
+        return f"{type(outcome).__name__}, its contract says {' or '.join(sorted(one.__name__ for one in plain))}"
+    if value is not None and isinstance(outcome, Found):
+        try:
+            value.validate_python(outcome.value)
+        except ValidationError as wrong:
+            first = wrong.errors(include_url=False, include_input=False, include_context=False)[0]
+            return f"Found whose value is not what its contract says: {'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"
+    return ""

@@ -43,7 +43,9 @@ STOP_WITHIN = 8.0
 RESTART_GAP = 1.0
 
 
-def parts_of(cls: type[ModuleRuntime], settings: ModuleSettings, runtime: RuntimeSettings, version: str, state: RuntimeState) -> Any:
+def parts_of(
+    cls: type[ModuleRuntime], settings: ModuleSettings, runtime: RuntimeSettings, version: str, state: RuntimeState
+) -> tuple[ModuleRuntime, Parts]:
     """The module's object and the long-lived parts around it, not yet attached to any session."""
     identity = Identity(cls.module, runtime.machine)
     rights = rights_of(identity, manifest_of(cls, version))
@@ -87,18 +89,22 @@ class Life:
     own: ModuleSettings
     state: RuntimeState
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    module: ModuleRuntime = field(init=False)
+    parts: Parts = field(init=False)
     _failed: BaseException | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.module, self.parts = parts_of(self.cls, self.own, self.runtime, self.version, self.state)
 
     async def run(self) -> int:
         """Live until ``stop`` is set; returns the exit code. Raises what is wrong outside every stage and handler."""
         install_loop_hook(asyncio.get_running_loop())
-        module, parts = parts_of(self.cls, self.own, self.runtime, self.version, self.state)
-        climber = Climber(self._broker(), parts, self.state, module.prepare)
-        owner = TaskOwner(str(parts.identity), on_end=self._essential_ended)
+        climber = Climber(self._broker(), self.parts, self.state, self.module.prepare)
+        owner = TaskOwner(self.state.identity, on_end=self._essential_ended)
         with LoopLag():
             owner.start(self._serve(), "state")
-            owner.start(self._keep(module), "keep")
+            owner.start(self._keep(self.module), "keep")
             owner.start(self._climb(climber), "climb")
             if self.runtime.startup_deadline is not None:
                 owner.start(self._deadline(self.runtime.startup_deadline), "startup deadline", essential=False)
