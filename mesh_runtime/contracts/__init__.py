@@ -13,6 +13,7 @@ from mesh_runtime.contracts.declaring import (
     SignedDeclaration,
     Statement,
 )
+from mesh_runtime.contracts.founding import FoundedMachine, Founding
 from mesh_runtime.contracts.identity import BadName, Identity, check_name
 from mesh_runtime.contracts.lookups import OverlayPeers, StoreAt, StoreReachableFrom
 from mesh_runtime.contracts.manifest import Manifest
@@ -26,6 +27,7 @@ from mesh_runtime.contracts.sections import (
     Peer,
     RegistryTrust,
     TrustStore,
+    element_digest,
     element_name,
 )
 
@@ -44,6 +46,8 @@ __all__ = [
     "File",
     "Files",
     "Found",
+    "FoundedMachine",
+    "Founding",
     "Identity",
     "LevelError",
     "Lookup",
@@ -72,5 +76,6 @@ __all__ = [
     "TrustStore",
     "Unanswered",
     "check_name",
+    "element_digest",
     "element_name",
 ]

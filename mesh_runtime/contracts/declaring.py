@@ -60,7 +60,10 @@ ElementState = Literal["in-force", "failed", "removed", "stale"]
 
 
 class ElementReport(BaseModel):
-    """One element as it was seen after the act. ``digest`` is the SHA-256 of what is in force, or empty."""
+    """One element as it was seen after the act. ``digest`` is the ``element_digest`` of what is in force, or empty.
+
+    ``element`` is its ``element_name``.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,6 +79,9 @@ class Report(Tell, told_by="host"):
     ``verdict`` is about the generation named: ``in-force`` (all of it, seen again after the act), ``failed`` (some element is not),
     ``refused`` (nothing of it was done: ``why``), ``standing`` (no new declaration: what stands since the last one, told at start and
     after a drift).
+
+    ``elements`` are all that the host holds (and those just removed), of whatever generation; ``knows`` are the names of the sections that
+    it can apply. A host that has applied nothing yet tells generation 0 at its start, so that the controller knows what it knows.
     """
 
     machine: str

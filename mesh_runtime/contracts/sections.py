@@ -4,6 +4,8 @@ A section names its own elements (``elements``): the smallest things that are pu
 are keyed by module, so that two modules may compose sections of one name.
 """
 
+import hashlib
+import json
 import posixpath
 import re
 from collections.abc import Mapping
@@ -115,3 +117,12 @@ SECTIONS: Mapping[str, tuple[type[AnySection], ...]] = {
 def element_name(section: str, module: str, key: str) -> str:
     """``files/motd/etc/motd``: an element's name in declarations, reports and plans."""
     return f"{section}/{module}" + (f"/{key.lstrip('/')}" if key else "")
+
+
+def element_digest(value: object) -> str:
+    """SHA-256 (hex) of an element as ``elements()`` gives it: its JSON with sorted keys and no blanks, in UTF-8.
+
+    The host digests so what it *saw* after the act, the controller what it declared: only what is the same has the same digest.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
