@@ -1,0 +1,1 @@
+"""What mesh_runtime.health promises, a file per behaviour."""
