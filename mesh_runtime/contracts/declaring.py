@@ -50,7 +50,7 @@ class Statement(BaseModel):
 
 
 class SignedDeclaration(Tell, told_by="controller"):
-    """``statement`` is the JSON of a ``Statement``, ``signature`` is Ed25519 over its UTF-8 bytes, in hex."""
+    """``statement`` is the JSON of a ``Statement``, ``signature`` is Ed25519 over its UTF-8 bytes, in base64."""
 
     statement: str
     signature: str
@@ -78,7 +78,7 @@ class Report(Tell, told_by="host"):
 
     ``verdict`` is about the generation named: ``in-force`` (all of it, seen again after the act), ``failed`` (some element is not),
     ``refused`` (nothing of it was done: ``why``), ``standing`` (no new declaration: what stands since the last one, told at start and
-    after a drift).
+    after a drift). A refused declaration that is not believed or cannot be read has no generation that means anything: it is told as 0, 0.
 
     ``elements`` are all that the host holds (and those just removed), of whatever generation; ``knows`` are the names of the sections that
     it can apply. A host that has applied nothing yet tells generation 0 at its start, so that the controller knows what it knows.
