@@ -72,8 +72,10 @@ class Masker:
 
     def register(self, value: str) -> None:
         """Mask this value from now on, for the life of the process. An empty value is ignored."""
-        lines = [line.strip() for line in value.splitlines() if not line.startswith("-----")]
-        wanted = {value, value.strip()} | ({line for line in lines if len(line) >= _LINE} if len(lines) > 1 else set())
+        wanted = {value, value.strip()}
+        if len(lines := value.splitlines()) > 1:
+            # Not the frame of a PEM file, which says nothing.
+            wanted |= {line.strip() for line in lines if len(line.strip()) >= _LINE and not line.startswith("-----")}
         with self._adding:
             values = self._values | {each for each in wanted if each.strip()}
             if values != self._values:

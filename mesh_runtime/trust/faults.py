@@ -74,7 +74,7 @@ def _of_certificate(error: ssl.SSLCertVerificationError, name: str, address: str
 
 
 def _of_handshake(error: ssl.SSLError, address: str) -> TrustFault:
-    reason = error.reason or ""
+    reason = _reason(error)
     if reason in _NOT_TLS:
         return TrustFault("not-tls", f"{address} does not speak TLS (its answer is no TLS record): is it a plaintext port?", blocked=False)
     if "ALERT" in reason:
@@ -97,8 +97,13 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _reason(error: ssl.SSLError) -> str:
+    # Only an error that OpenSSL itself reported has one.
+    return getattr(error, "reason", None) or ""
+
+
 def _verdict(error: ssl.SSLCertVerificationError) -> str:
-    return error.verify_message or error.reason or f"verify code {error.verify_code}"
+    return error.verify_message or _reason(error) or f"verify code {error.verify_code}"
 
 
 def _leaf(chain: Sequence[bytes]) -> x509.Certificate | None:

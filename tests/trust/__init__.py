@@ -1,0 +1,1 @@
+"""What mesh_runtime.trust promises, a file per behaviour."""
