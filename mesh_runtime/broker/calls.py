@@ -29,7 +29,7 @@ class Channel:
 
     def __init__(self, link: Link, number: int, frame_max: int) -> None:
         self.number = number
-        self.over: SessionLost | None = None  #: What a call raises from now on.
+        self.over: SessionLost | None = None  #: What a call raises from now on (a copy of it).
         self._link = link
         self._frame_max = frame_max
         self._calls: deque[tuple[str, asyncio.Future[Frame]]] = deque()
@@ -42,7 +42,7 @@ class Channel:
         Raises StageFault (topology) for a refusal or no answer within ``limit`` seconds, SessionLost if the session ends.
         """
         if self.over is not None:
-            raise self.over
+            raise self.over.again()
         what = f"{request.name} {about}".strip()
         answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._calls.append((what, answer))
@@ -122,7 +122,7 @@ class Channel:
         calls, self._calls = self._calls, deque()
         for _, answer in calls:
             if not answer.done():
-                answer.set_exception(why)
+                answer.set_exception(why.again())
         self._ended(why)
 
     def _ended(self, why: SessionLost) -> None:

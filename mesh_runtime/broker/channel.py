@@ -40,6 +40,7 @@ class Wire(ContentChannel):
         self._consumers: dict[bytes, Consumer] = {}
         self._tags = itertools.count(1)
         self._answers_cancel = answers_cancel
+        self._no_ack: bool | None = None  # fixed by the first consumer: tags are counted over all of a channel's deliveries
 
     def publish(self, exchange: str, key: str, body: bytes, props: Properties, mandatory: bool = True) -> None:
         """Put a message out; it leaves with all others of this turn of the loop.
@@ -47,7 +48,7 @@ class Wire(ContentChannel):
         Raises TooLarge, or SessionLost if the channel is over; nothing was written then.
         """
         if self.over is not None:
-            raise self.over
+            raise self.over.again()
         self._link.send(self._publisher.frames(exchange, key, body, props, mandatory))
 
     async def consume(
@@ -65,8 +66,9 @@ class Wire(ContentChannel):
         ``prefetch`` bounds what is unsettled at a time (0: nothing does; it does not bound with ``no_ack``). One acknowledging consumer a
         channel, since acknowledgements settle prefixes. Raises StageFault (topology), after which the session is over, or SessionLost.
         """
-        if self._consumers and not (no_ack and all(each.no_ack for each in self._consumers.values())):
-            raise ValueError(f"a channel that acknowledges has one consumer; open another for {queue!r}")
+        if self._no_ack not in (None, no_ack) or (self._consumers and not no_ack):
+            raise ValueError(f"a channel that acknowledges has one consumer and no other kind; open another for {queue!r}")
+        self._no_ack = no_ack
         if prefetch:
             await self.call(commands.Basic.Qos(prefetch_count=prefetch), f"for {queue!r}")
         tag = f"c{next(self._tags)}"
@@ -94,13 +96,13 @@ class Wire(ContentChannel):
         Raises ValueError if it is settled already, SessionLost if the channel is over: the broker has taken it back then.
         """
         if self.over is not None:
-            raise self.over
+            raise self.over.again()
         self._settling.ack(tag)
 
     def nack(self, tag: int, requeue: bool = True) -> None:
         """Give a delivery back to its queue, or drop it. Raises as ``ack`` does."""
         if self.over is not None:
-            raise self.over
+            raise self.over.again()
         self._settling.nack(tag, requeue)
 
     async def close(self, limit: float = 1.0) -> None:
@@ -123,6 +125,7 @@ class Wire(ContentChannel):
 
     def _delivered(self, method: tuple[bytes, int, bool, str, str], head: Head, body: bytes) -> None:
         tag, number, redelivered, exchange, key = method
+        self._settling.delivered = number
         consumer = self._consumers.get(tag)
         if consumer is None:
             return

@@ -37,7 +37,7 @@ class ConfirmedChannel(ContentChannel):
         from elsewhere, whatever its size. A caller that is cancelled leaves the outcome unknown, and nothing else.
         """
         if self.over is not None:
-            raise self.over
+            raise self.over.again()
         if not props.message_id:
             raise ValueError("a confirmed message needs a message_id: a returned one is known by nothing else")
         frames = self._publisher.frames(exchange, key, body, props, mandatory=True, bounded=not as_received)

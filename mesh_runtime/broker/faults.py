@@ -8,6 +8,10 @@ Not sent (``TooLarge``, ``NotRouted``, ``PublishRefused``, a ``SessionLost`` tha
 class SessionLost(ConnectionError):
     """The session is over; the text says why. What it was used for is not done, or its outcome is unknown where the caller says so."""
 
+    def again(self) -> "SessionLost":
+        """A fresh one with the same words, for one more caller: an exception that is raised again and again grows its traceback."""
+        return type(self)(*self.args)
+
 
 class ChannelLost(SessionLost):
     """This channel was closed here, by ``close()``; its session may go on. A channel that the *broker* closes ends its session."""

@@ -1,7 +1,7 @@
 """The messages that callers see: what they send with, what they receive, what comes back. No behaviour but settling."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Properties(NamedTuple):
 class Consumer:
     """One subscription of a channel, and the handle by which its deliveries are settled."""
 
-    wire: "Wire"
+    wire: "Wire" = field(repr=False)
     tag: str
     queue: str
     on_delivery: "Callable[[Delivery], None]"
@@ -58,7 +58,7 @@ class Consumer:
 class Delivery:
     """One message as it came. Absent properties are empty; nothing in it is to be believed but ``user_id``, which the broker checked."""
 
-    body: bytes
+    body: bytes = field(repr=False)
     type: str
     message_id: str
     correlation_id: str
@@ -73,7 +73,7 @@ class Delivery:
     redelivered: bool
     received: float
     """Loop time at which its bytes came."""
-    consumer: Consumer
+    consumer: Consumer = field(repr=False)
     malformed: str = ""
     """Why the headers could not be decoded (they are then empty); empty for every sound message."""
 

@@ -136,8 +136,10 @@ class Session:
         self._link.finish("the session was closed here")
         if self._burial is None:  # never so: whatever ends the link has begun it
             return
-        await asyncio.wait({self._burial}, timeout=timeout)
-        self._link.abort("the session was closed here")
+        try:
+            await asyncio.wait({self._burial}, timeout=timeout)
+        finally:
+            self._link.abort("the session was closed here")
         await asyncio.wait({self._burial})
 
     def abort(self, reason: str = "the session was aborted here") -> None:

@@ -21,6 +21,7 @@ class Settling:
     def __init__(self, link: Link, channel: int) -> None:
         self._link = link
         self._channel = channel
+        self.delivered = 0  #: The highest tag that came.
         self._low = 0  # every tag up to here is settled at the broker
         self._finished: set[int] = set()  # acknowledged by the caller, not yet at the broker
         self._single: set[int] = set()  # settled at the broker, above low
@@ -58,6 +59,8 @@ class Settling:
     def _check(self, tag: int) -> None:
         if tag <= self._low or tag in self._finished or tag in self._single:
             raise ValueError(f"delivery {tag} is settled already")
+        if tag > self.delivered:
+            raise ValueError(f"there is no delivery {tag} on this channel, the last is {self.delivered}")
 
     def _flush(self) -> None:
         self._due = False
