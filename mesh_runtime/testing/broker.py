@@ -151,9 +151,7 @@ class PrivateBroker:
         """Raise or clear the memory alarm: while it is on, the broker reads nothing from connections that publish."""
         self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({'0' if on else '0.5'}).")
         wanted = "true" if on else "false"
-        self._wait_until(
-            lambda: self.evaluate("rabbit_alarm:get_alarms() =/= [].") == wanted, CONTROL_LIMIT, f"set the alarm {on}"
-        )
+        self._wait_until(lambda: self.evaluate("rabbit_alarm:get_alarms() =/= [].") == wanted, CONTROL_LIMIT, f"set the alarm {on}")
 
     def set_parameter(self, key: str, value: str, application: str = "rabbit") -> None:
         """Set a parameter of the running server to an Erlang term, until its next start.
@@ -175,9 +173,7 @@ class PrivateBroker:
         """
         argv = self.options.installation.command(self.directory, str(PROGRAMS / "rabbitmqctl"), "eval", expression)
         try:
-            done = subprocess.run(
-                argv, env=self._files.environment(), capture_output=True, text=True, timeout=CONTROL_LIMIT, check=False
-            )
+            done = subprocess.run(argv, env=self._files.environment(), capture_output=True, text=True, timeout=CONTROL_LIMIT, check=False)
         except subprocess.TimeoutExpired as late:
             raise BrokerFailed(f"rabbitmqctl did not end within {CONTROL_LIMIT:g} s: {expression}") from late
         if done.returncode != 0:
@@ -195,9 +191,7 @@ class PrivateBroker:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.dispose)
 
     def _launch(self) -> subprocess.Popen[bytes]:
@@ -217,6 +211,7 @@ class PrivateBroker:
             [sys.executable, "-I", "-S", supervise.__file__, json.dumps(programs), str(self.directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=self.directory,
             start_new_session=True,
         )
         assert supervisor.stdout is not None

@@ -21,7 +21,7 @@ Definitions = Mapping[str, Any]
 """What the management API calls definitions: `users`, `vhosts`, `permissions`, `exchanges`, `queues`, `policies`, ..."""
 
 ADMIN = "admin"
-"""The broker's own administrator, who may do all in the vhosts made by the management API."""
+"""The broker's own administrator, who may do all in every vhost that definitions or the management API make."""
 
 _ERLANG_HOSTS = '{host, {127,0,0,1}, ["localhost"]}.\n{lookup, [file]}.\n'
 
@@ -66,6 +66,7 @@ class BrokerFiles:
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
             "HOME": str(seen / "home"),
+            "ERL_CRASH_DUMP_SECONDS": "0",  # none
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self.ports.epmd),
             "ERL_INETRC": str(seen / "erl_inetrc"),
@@ -118,9 +119,8 @@ class BrokerFiles:
         (tls / "key.pem").write_bytes(leaf.key)
 
     def last_words(self) -> str:
-        """Return the ends of the broker's logs, for the message of a failed start."""
-        logs = sorted((self.directory / "log").glob("*"))
-        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}" for log in logs if log.is_file())
+        """Return the first errors and the end of each log, for the message of a failed start."""
+        return "\n".join(f"--- {log.name}\n{_gist(log)}" for log in sorted((self.directory / "log").glob("*.log")))
 
     def _with_admin(self, definitions: Definitions) -> dict[str, Any]:
         hashed = password_hash(self.admin_password)
@@ -130,4 +130,16 @@ class BrokerFiles:
             "hashing_algorithm": "rabbit_password_hashing_sha256",
             "tags": ["administrator"],
         }
-        return {**definitions, "users": [*definitions.get("users", []), admin]}
+        everything = {"user": ADMIN, "configure": ".*", "write": ".*", "read": ".*"}
+        rights = [{"vhost": vhost["name"], **everything} for vhost in definitions.get("vhosts", [])]
+        return {
+            **definitions,
+            "users": [*definitions.get("users", []), admin],
+            "permissions": [*definitions.get("permissions", []), *rights],
+        }
+
+
+def _gist(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if "[error]" in line][:20]
+    return "\n".join([*errors, *lines[-10:]])

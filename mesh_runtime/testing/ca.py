@@ -102,9 +102,7 @@ class CertificateAuthority:
         return path
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, wish: Wish
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, wish: Wish) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()

@@ -140,9 +140,7 @@ class Gate:
         await self.become(self._mode)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop_listening()
         self.cut()
         for task in self._tasks:
@@ -181,9 +179,7 @@ class Gate:
             self._clients.pop(connection, None)
             await _close(writer)
 
-    async def _forward(
-        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _forward(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         onward = _unverified() if self._tls is not None else None
         from_target, to_target = await asyncio.open_connection("127.0.0.1", self.target, ssl=onward, limit=CHUNK)
         self._targets[connection] = to_target
@@ -195,9 +191,7 @@ class Gate:
             self._targets.pop(connection, None)
             await _close(to_target)
 
-    async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, traffic: Traffic, connection: Connection
-    ) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, traffic: Traffic, connection: Connection) -> None:
         """Forward until the source ends, then end the sink. A sink that was cut swallows; its ghost is left alone."""
         try:
             while data := await source.read(CHUNK):

@@ -6,7 +6,6 @@ within a second after the test was on its way and is no leak.
 
 import asyncio
 import gc
-import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -72,9 +71,9 @@ async def _nothing_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[
 
 def _sockets() -> list[str]:
     links = []
-    for fd in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         try:
-            link = os.readlink(f"/proc/self/fd/{fd}")
+            link = str(descriptor.readlink())
         except FileNotFoundError:
             continue
         if link.startswith("socket:"):
@@ -90,8 +89,8 @@ def _children() -> list[int]:
 def _describe(link: str) -> str:
     for connection in psutil.Process().net_connections("all"):
         try:
-            if os.readlink(f"/proc/self/fd/{connection.fd}") == link:
-                return f"{connection.laddr} -> {connection.raddr or 'nobody'} {connection.status}"
+            if str(Path(f"/proc/self/fd/{connection.fd}").readlink()) == link:
+                return f"{connection.laddr} -> {connection.raddr} {connection.status}"
         except FileNotFoundError:
             continue
     return link

@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
+from yarl import URL
 
 from mesh_runtime.testing.broker_files import Definitions
 
@@ -30,16 +31,14 @@ class Management:
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self._url = url
-        self._auth = aiohttp.BasicAuth(username, password)
+        self._headers = {"Authorization": aiohttp.encode_basic_auth(username, password)}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(auth=self._auth, timeout=aiohttp.ClientTimeout(total=10))
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(total=10))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -61,9 +60,7 @@ class Management:
         """Delete a user; its connections are closed at once."""
         await self._send("DELETE", "users", name)
 
-    async def put_permissions(
-        self, vhost: str, user: str, *, configure: str = ".*", write: str = ".*", read: str = ".*"
-    ) -> None:
+    async def put_permissions(self, vhost: str, user: str, *, configure: str = ".*", write: str = ".*", read: str = ".*") -> None:
         """Set what `user` may do in `vhost`, as three regular expressions over names of exchanges and queues."""
         body = {"configure": configure, "write": write, "read": read}
         await self._send("PUT", "permissions", vhost, user, body=body)
@@ -94,9 +91,7 @@ class Management:
         """Delete an exchange and its bindings."""
         await self._send("DELETE", "exchanges", vhost, name)
 
-    async def put_queue(
-        self, vhost: str, name: str, arguments: Mapping[str, Any] | None = None, *, durable: bool = True
-    ) -> None:
+    async def put_queue(self, vhost: str, name: str, arguments: Mapping[str, Any] | None = None, *, durable: bool = True) -> None:
         """Declare a queue: a *foreign* one, where a runtime wants its own."""
         await self._send("PUT", "queues", vhost, name, body={"durable": durable, "arguments": dict(arguments or {})})
 
@@ -161,7 +156,7 @@ class Management:
         if self._session is None:
             raise RuntimeError("Management is used with `async with`")
         address = "/api/" + "/".join(quote(part, safe="") for part in path)
-        url = aiohttp.client.URL(self._url + address, encoded=True)
+        url = URL(self._url + address, encoded=True)
         async with self._session.request(method, url, json=body, headers=headers) as response:
             if response.status >= 400:
                 raise ManagementError(method, address, response.status, await response.text())

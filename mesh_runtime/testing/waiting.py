@@ -3,23 +3,29 @@
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
-async def until(
-    condition: Callable[[], T | Awaitable[T]], what: str = "", *, within: float = 5.0, every: float = 0.01
-) -> T:
-    """Return the first value of `condition` that is true; look every `every` seconds (real time, not the loop's).
+@overload
+async def until(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "", *, within: float = 5.0, every: float = 0.01) -> T: ...
 
-    Raises AssertionError with `what` was waited for and the last value seen, `within` seconds from now.
+
+@overload
+async def until(condition: Callable[[], T], what: str = "", *, within: float = 5.0, every: float = 0.01) -> T: ...
+
+
+async def until(condition: Callable[[], Any], what: str = "", *, within: float = 5.0, every: float = 0.01) -> Any:
+    """Return the first value of `condition` that is true; look every `every` seconds. A coroutine function is awaited.
+
+    Raises AssertionError with `what` was waited for and the last value seen, `within` seconds (of real time) from now.
     """
     deadline = time.monotonic() + within
     while True:
         value = condition()
-        seen = cast("T", await value) if inspect.isawaitable(value) else value
+        seen = await value if inspect.isawaitable(value) else value
         if seen:
             return seen
         if time.monotonic() > deadline:

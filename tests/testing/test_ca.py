@@ -77,9 +77,7 @@ def test_the_pin_is_the_digest_that_openssl_computes(tmp_path: Path) -> None:
     ca = CertificateAuthority()
     path = ca.write(tmp_path / "ca.pem")
     public = subprocess.run(["openssl", "x509", "-in", path, "-noout", "-pubkey"], check=True, capture_output=True)
-    spki = subprocess.run(
-        ["openssl", "pkey", "-pubin", "-outform", "DER"], input=public.stdout, check=True, capture_output=True
-    )
+    spki = subprocess.run(["openssl", "pkey", "-pubin", "-outform", "DER"], input=public.stdout, check=True, capture_output=True)
     assert ca.pin == hashlib.sha256(spki.stdout).hexdigest()
 
 

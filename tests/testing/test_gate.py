@@ -85,9 +85,7 @@ async def test_pass_forwards_both_ways_and_records_bytes_and_times(gate: Gate, l
     assert connection.open
 
 
-async def test_a_client_that_closes_is_closed_at_the_target_and_in_the_record(
-    gate: Gate, link: Link, echo: Echo
-) -> None:
+async def test_a_client_that_closes_is_closed_at_the_target_and_in_the_record(gate: Gate, link: Link, echo: Echo) -> None:
     link[1].close()
     await until(lambda: echo.endings == ["end"] and not gate.open_connections, "the end at the target")
 
@@ -129,9 +127,7 @@ async def test_accept_and_silent_takes_bytes_and_gives_none(gate: Gate, echo: Ec
     await until(lambda: not gate.open_connections, "the client's end in the record")
 
 
-async def test_freeze_keeps_the_sockets_and_holds_the_bytes_until_it_passes_again(
-    gate: Gate, link: Link, echo: Echo
-) -> None:
+async def test_freeze_keeps_the_sockets_and_holds_the_bytes_until_it_passes_again(gate: Gate, link: Link, echo: Echo) -> None:
     await gate.become(Mode.FREEZE)
     link[1].write(b"held")
     await hears_nothing(link[0])
@@ -181,9 +177,7 @@ async def test_with_tls_it_shows_its_own_certificate_and_sees_the_clients_bytes(
     ca = CertificateAuthority()
     context = ssl.create_default_context(cadata=ca.certificate.decode())
     async with Gate(free_port(), mode=Mode.SILENT, tls=serving(ca.issue("broker.mesh"), ca)) as gate:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", gate.port, ssl=context, server_hostname="broker.mesh"
-        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", gate.port, ssl=context, server_hostname="broker.mesh")
         writer.write(b"AMQP\x00\x00\x09\x01")
         await until(lambda: gate.connections[0].up.first == b"AMQP\x00\x00\x09\x01", "the protocol header")
         assert gate.connections[0].secured_at is not None
