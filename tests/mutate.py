@@ -7,8 +7,8 @@ A test names its line and its assertion in its docstring::
     Removal: mesh_runtime/startup/pace.py: yield self._uniform(BLOCKED_FIRST, BLOCKED_CAP)
     Assertion: attempts_a_minute <= 6
 
-In a copy of the tree that line becomes ``pass``; the mutant must still import; then just that test is run on it, and just the named assertion
-must fail. Exit 0 only if every mutant was found out that way.
+In a copy of the tree that line becomes ``pass``; the mutant must still import; then just that test is run on it, and just the named
+assertion must fail. Exit 0 only if every mutant was found out that way.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def verdict_on(mutant: Mutant, options: list[str]) -> str:
         if tested.returncode != 1:
             return f"pytest ended with {tested.returncode}, the test must fail:\n{tested.stdout[-1500:]}"
         shown = " ".join(tested.stdout.split())
-        if " ".join(mutant.assertion.split()) not in shown or "AssertionError" not in shown and " assert " not in shown:
+        if " ".join(mutant.assertion.split()) not in shown or ("AssertionError" not in shown and " assert " not in shown):
             return f"it failed, but not by the assertion `{mutant.assertion}`:\n{tested.stdout[-1500:]}"
     return ""
 
