@@ -37,7 +37,7 @@ class Question:
         return self.missing
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class QuestionRecord:
     """Questions in the order in which they were first asked. Entered from any thread: each step is one atomic operation."""
 
