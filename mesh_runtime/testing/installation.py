@@ -44,7 +44,7 @@ class Installation:
                 raise NoBroker(f"no RabbitMQ in {PROGRAMS}: install Debian's package rabbitmq-server")
             return
         if not (self.rootfs / PROGRAMS.relative_to("/") / "rabbitmq-server").exists():
-            raise NoBroker(f"no RabbitMQ in the rootfs {self.rootfs}: make it with `python -m mesh_runtime.testing.installation DIR`")
+            raise NoBroker(f"no RabbitMQ in {self.rootfs}: `python -m mesh_runtime.testing.installation DIR` makes one")
         if os.geteuid() != 0:
             raise NoBroker(f"only root can enter the rootfs {self.rootfs}")
 
@@ -103,4 +103,4 @@ def _mirror() -> str:
 
 
 if __name__ == "__main__":
-    make_rootfs(Path(sys.argv[1]))
+    make_rootfs(Path(sys.argv[1]), *sys.argv[2:])

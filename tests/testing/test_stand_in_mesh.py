@@ -1,0 +1,119 @@
+"""The stand-in mesh runs the library's own parts: what is answered composes, what is unanswered in any way refuses and is named."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from mesh_runtime import Absent, File, Files, Found, ModuleRuntime, OverlayPeers, Peer, Reason, Refused, StoreAt, StoreReachableFrom
+from mesh_runtime.contracts import Composed, Machine
+from mesh_runtime.testing.mesh import NotStated, StandInMesh, section_of
+from mesh_runtime.testing.stating import Answering, CannotBe, Failing, Twice
+
+PEERS = Found(value=(Peer(machine="beta", address="10.77.0.2"),), revision=4)
+STORE = Found(value=StoreAt(address="store.mesh:5000", ca="PEM"), revision=4)
+
+
+class Motd(ModuleRuntime):
+    """Composes a file from two lookups."""
+
+    prepared = False
+
+    async def prepare(self) -> None:
+        self.prepared = True
+
+    async def compose(self, machine: Machine) -> Files | Refused:
+        assert self.prepared
+        peers, store = await self.ask(OverlayPeers(of=machine.name), StoreReachableFrom(machine=machine.name))
+        match store:
+            case Found(value=at):
+                where = at.address
+            case Absent():
+                where = "no store"
+        return Files(files=(File(path="/etc/motd", content=f"{len(peers.value)} peers, {where}"),))
+
+
+class Careless(Motd):
+    """Takes every error for *nothing there*."""
+
+    module = "careless"
+
+    async def compose(self, machine: Machine) -> Files:
+        answers = await asyncio.gather(
+            self.ask(OverlayPeers(of=machine.name)), self.ask(StoreReachableFrom(machine=machine.name)), return_exceptions=True
+        )
+        return Files(files=(File(path="/etc/motd", content=f"{len(answers)}"),))
+
+
+async def test_what_is_answered_composes(mesh: StandInMesh) -> None:
+    composed = await mesh.compose(Motd, answers={OverlayPeers: PEERS, StoreReachableFrom: STORE})
+    assert section_of(composed, Files).files[0].content == "1 peers, store.mesh:5000"
+    assert isinstance(composed, Composed)
+    assert {one.by for one in composed.rested} == {"controller@stand-in"}
+    assert mesh.asked == [OverlayPeers(of="alpha"), StoreReachableFrom(machine="alpha")]
+
+
+async def test_absent_is_an_answer(mesh: StandInMesh) -> None:
+    composed = await mesh.compose(Motd, answers={OverlayPeers: PEERS, StoreReachableFrom: Absent(revision=4)})
+    assert section_of(composed, Files).files[0].content == "1 peers, no store"
+
+
+@pytest.mark.parametrize("cls", [Motd, Careless])
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [
+        (Failing.NOBODY, Reason.NOBODY),
+        (Failing.NEVER, Reason.TIME_OUT),
+        (Failing.REFUSED, Reason.REFUSED),
+        (Failing.ERROR, Reason.REFUSED),
+        (Failing.MALFORMED, Reason.MALFORMED),
+        (Failing.LATE, Reason.LATE),
+        (Failing.SESSION_LOST, Reason.SESSION_LOST),
+        (b'{"outcome": "found", "revision": 1, "value": {"address": "not an address", "ca": ""}}', Reason.MALFORMED),
+    ],
+)
+async def test_each_way_of_failing_refuses_and_is_named(
+    mesh: StandInMesh, cls: type[ModuleRuntime], failing: Answering, reason: Reason
+) -> None:
+    refused = await mesh.compose(cls, answers={OverlayPeers: PEERS, StoreReachableFrom: failing}, budget=0.4)
+    assert isinstance(refused, Refused)
+    assert [(one.question, one.reason) for one in refused.unanswered] == [("store-reachable-from(machine='alpha')", reason)]
+
+
+async def test_two_that_fail_are_both_named(mesh: StandInMesh) -> None:
+    refused = await mesh.compose(Careless, answers={OverlayPeers: Failing.MALFORMED, StoreReachableFrom: Failing.NOBODY})
+    assert isinstance(refused, Refused)
+    assert {(one.question.partition("(")[0], one.reason) for one in refused.unanswered} == {
+        ("overlay-peers", Reason.MALFORMED),
+        ("store-reachable-from", Reason.NOBODY),
+    }
+
+
+async def test_a_second_answer_changes_nothing(mesh: StandInMesh) -> None:
+    answers: dict[type, Answering] = {OverlayPeers: PEERS, StoreReachableFrom: Twice(STORE, Absent(revision=9))}
+    composed = await mesh.compose(Motd, answers=answers)
+    assert section_of(composed, Files).files[0].content == "1 peers, store.mesh:5000"
+
+
+async def test_an_answer_can_depend_on_the_ask(mesh: StandInMesh) -> None:
+    def store(ask: StoreReachableFrom) -> Answering:
+        return STORE if ask.machine == "beta" else Failing.NOBODY
+
+    machine = Machine(name="beta", address="10.77.0.2")
+    assert isinstance(
+        await mesh.compose(Motd, machine, answers={OverlayPeers: PEERS, StoreReachableFrom: cast("Answering", store)}), Composed
+    )
+    assert isinstance(await mesh.compose(Motd, answers={OverlayPeers: PEERS, StoreReachableFrom: cast("Answering", store)}), Refused)
+
+
+async def test_what_the_module_asks_beside_is_told_to_the_test(mesh: StandInMesh) -> None:
+    with pytest.raises(NotStated, match=r"Motd asked store-reachable-from\.1"):
+        await mesh.compose(Motd, answers={OverlayPeers: PEERS})
+
+
+async def test_what_cannot_be_is_refused_with_all_reasons(mesh: StandInMesh) -> None:
+    with pytest.raises(CannotBe, match=r"OverlayPeers: its outcome cannot be Absent, only Found; StoreReachableFrom: .* Composed"):
+        await mesh.compose(
+            Motd,
+            answers={OverlayPeers: Absent(revision=1), StoreReachableFrom: Composed(sections=(), rested=(), version="1")},
+        )
