@@ -13,10 +13,12 @@ MISSING = [name for name in ("aiohttp", "psutil", "pytest_asyncio") if find_spec
 if not MISSING:
     from mesh_runtime.testing.installation import NoBroker
     from mesh_runtime.testing.leaks import _nothing_left_behind
+    from mesh_runtime.testing.mesh import mesh
+    from mesh_runtime.testing.responder import responder
     from mesh_runtime.testing.running import runtimes
     from mesh_runtime.testing.shared import broker, broker_installation, management, own_broker, vhost
 
-    __all__ = ["_nothing_left_behind", "broker", "management", "own_broker", "runtimes", "vhost"]
+    __all__ = ["_nothing_left_behind", "broker", "management", "mesh", "own_broker", "responder", "runtimes", "vhost"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

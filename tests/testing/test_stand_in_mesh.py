@@ -10,8 +10,8 @@ from mesh_runtime.contracts import Composed, Machine
 from mesh_runtime.testing.mesh import NotStated, StandInMesh, section_of
 from mesh_runtime.testing.stating import Answering, CannotBe, Failing, Twice
 
-PEERS = Found(value=(Peer(machine="beta", address="10.77.0.2"),), revision=4)
-STORE = Found(value=StoreAt(address="store.mesh:5000", ca="PEM"), revision=4)
+PEERS: Found[tuple[Peer, ...]] = Found(value=(Peer(machine="beta", address="10.77.0.2"),), revision=4)
+STORE: Found[StoreAt] = Found(value=StoreAt(address="store.mesh:5000", ca="PEM"), revision=4)
 
 
 class Motd(ModuleRuntime):
@@ -25,11 +25,7 @@ class Motd(ModuleRuntime):
     async def compose(self, machine: Machine) -> Files | Refused:
         assert self.prepared
         peers, store = await self.ask(OverlayPeers(of=machine.name), StoreReachableFrom(machine=machine.name))
-        match store:
-            case Found(value=at):
-                where = at.address
-            case Absent():
-                where = "no store"
+        where = "no store" if isinstance(store, Absent) else store.value.address
         return Files(files=(File(path="/etc/motd", content=f"{len(peers.value)} peers, {where}"),))
 
 
