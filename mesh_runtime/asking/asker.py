@@ -277,7 +277,7 @@ class Asker:
     def on_reply(self, reply: Delivery) -> None:
         """A message on the session's reply queue. Ends its ask if it is a rightful reply to it, else is counted and dropped."""
         pending = self._pending.get(reply.correlation_id)
-        if pending is None:
+        if pending is None or pending.ended.done():
             self._drop(reply, "late-replies", "no ask of this session waits for it any more")
         elif reply.type != pending.ask.type_name():
             self._drop(reply, "foreign-replies", f"it is of type {reply.type!r}, the ask of {pending.ask.type_name()!r}")
