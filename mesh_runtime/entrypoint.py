@@ -94,7 +94,7 @@ def _health(ready: bool, as_json: bool) -> int:
 def _manifest(module: str, cls: "type[ModuleRuntime] | None") -> int:
     from mesh_runtime.runtime.manifest import manifest_of
 
-    print(manifest_of(cls or _load(module), _version_of(module)).model_dump_json(indent=2))  # noqa: T201
+    print(manifest_of(cls or _load(module), _version_of(module, cls)).model_dump_json(indent=2))  # noqa: T201
     return 0
 
 
@@ -137,7 +137,7 @@ def _live(module: str, cls: "type[ModuleRuntime]", loaded: "Loaded[ModuleSetting
     from mesh_runtime.startup import RuntimeState
 
     log = structlog.stdlib.get_logger(__name__)
-    version = _version_of(module)
+    version = _version_of(module, cls)
     state = RuntimeState(f"{module}@{loaded.runtime.machine}", version, os.getpid())
 
     async def live() -> int:
@@ -167,7 +167,12 @@ def _entry_of(module: str) -> "EntryPoint":
     return found[0]
 
 
-def _version_of(module: str) -> str:
+def _version_of(module: str, cls: "type[ModuleRuntime] | None" = None) -> str:
+    """The version of the module's distribution. A class that was handed in may be one that nothing installed: ``0`` then."""
+    from importlib.metadata import entry_points
+
+    if cls is not None and not entry_points(group=GROUP, name=module):
+        return "0"
     dist = _entry_of(module).dist
     return dist.version if dist is not None else "0"
 
