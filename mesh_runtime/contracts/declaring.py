@@ -57,6 +57,7 @@ class SignedDeclaration(Tell, told_by="controller"):
 
 
 ElementState = Literal["in-force", "failed", "removed", "stale"]
+Verdict = Literal["in-force", "failed", "refused", "standing"]
 
 
 class ElementReport(BaseModel):
@@ -88,7 +89,7 @@ class Report(Tell, told_by="host"):
     mesh: str
     epoch: int
     generation: int
-    verdict: Literal["in-force", "failed", "refused", "standing"]
+    verdict: Verdict
     why: str = ""
     elements: tuple[ElementReport, ...]
     knows: tuple[str, ...]
