@@ -1,0 +1,186 @@
+"""Every change of the inventory: each one transaction that compares at the moment of writing what it rests on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mesh_runtime.contracts import Identity, Refused, Report, SignedDeclaration
+from mesh_runtime.contracts.operating import Placed, Removed
+from mesh_runtime_controller import tables
+from mesh_runtime_controller.records import (
+    MachineView,
+    ModuleRests,
+    UnknownMachine,
+    machine_names,
+    machines_ahead,
+    read_machine,
+    read_mesh,
+)
+from mesh_runtime_controller.store import Store
+
+
+class Moved(Exception):
+    """What a declaration was composed from is no longer so; the text says what moved."""
+
+
+class StoreBehind(Exception):
+    """A host reports more than this store has declared; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeclaration:
+    """A signed declaration, as it is stored before it is told."""
+
+    signed: SignedDeclaration
+    generation: int
+    elements: Mapping[str, str]
+    modules: Mapping[str, ModuleRests]
+
+
+async def place(store: Store, identity: Identity, parameters: Mapping[str, str], seat: str | None, moment: str) -> Placed | Refused:
+    """Record a placement; other parameters end the old row and begin a new one. Refused: unknown machine, seat taken."""
+    placed = tables.placements
+    active = placed.c.ended_revision.is_(None)
+    async with store.write() as connection:
+        if (refused := await unknown_machines(connection, (identity.machine,))) is not None:
+            return refused
+        mesh = await read_mesh(connection)
+        same = placed.c.module == identity.module, placed.c.machine == identity.machine
+        old = (await connection.execute(select(placed).where(*same, active))).one_or_none()
+        if old is not None and old.parameters == _json(parameters):
+            return Placed(revision=mesh.revision, changed=False)
+        if seat is not None and old is None:
+            holder = (await connection.execute(select(placed).where(placed.c.seat == seat, active))).one_or_none()
+            if holder is not None:
+                why = f"the seat {seat!r} has one holder in a mesh, and {holder.module}@{holder.machine} holds it: remove that first"
+                return Refused(code="seat-taken", why=why)
+        revision = await _next_revision(connection)
+        if old is not None:
+            await connection.execute(update(placed).where(placed.c.id == old.id).values(ended_revision=revision, ended=moment))
+        await connection.execute(
+            insert(placed).values(
+                module=identity.module,
+                machine=identity.machine,
+                parameters=_json(parameters),
+                seat=seat,
+                since_revision=revision,
+                since=moment,
+            )
+        )
+    return Placed(revision=revision, changed=True)
+
+
+async def end_placement(store: Store, identity: Identity, moment: str) -> Removed | Refused:
+    """End a placement. Refused: unknown machine, not placed."""
+    placed = tables.placements
+    async with store.write() as connection:
+        if (refused := await unknown_machines(connection, (identity.machine,))) is not None:
+            return refused
+        where = placed.c.module == identity.module, placed.c.machine == identity.machine, placed.c.ended_revision.is_(None)
+        if (await connection.execute(select(placed.c.id).where(*where))).one_or_none() is None:
+            return Refused(code="not-placed", why=f"{identity} is not placed, so there is nothing to end")
+        revision = await _next_revision(connection)
+        await connection.execute(update(placed).where(*where).values(ended_revision=revision, ended=moment))
+    return Removed(revision=revision)
+
+
+async def unknown_machines(connection: AsyncConnection, names: tuple[str, ...]) -> Refused | None:
+    """The refusal that names machines which the inventory does not hold, and those that it does."""
+    known = await machine_names(connection)
+    unknown = sorted(set(names) - set(known))
+    if not unknown:
+        return None
+    return Refused(code="unknown-machine", why=f"the mesh has no machine {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+async def store_declaration(store: Store, view: MachineView, new: NewDeclaration, moment: str) -> None:
+    """Store a declaration as the next generation, if nothing moved since ``view`` was read. Raises ``Moved``, ``StoreBehind``."""
+    async with store.write() as connection:
+        if ahead := await machines_ahead(connection):
+            raise StoreBehind("; ".join(ahead))
+        now = await read_machine(connection, view.name)
+        if now.mesh != view.mesh:
+            raise Moved(f"the inventory went from revision {view.mesh.revision} to {now.mesh.revision}")
+        if now.generation != new.generation - 1:
+            raise Moved(f"{view.name} is at generation {now.generation}, not {new.generation - 1}")
+        if now.held() != view.held():
+            raise Moved(f"{view.name} reported something else meanwhile")
+        machine = tables.machines
+        await connection.execute(update(machine).where(machine.c.name == view.name).values(generation=new.generation))
+        await connection.execute(
+            insert(tables.declarations).values(
+                machine=view.name,
+                generation=new.generation,
+                epoch=view.mesh.epoch,
+                revision=view.mesh.revision,
+                statement=new.signed.statement,
+                signature=new.signed.signature,
+                elements=_json(new.elements),
+                modules=json.dumps({name: one.model_dump(mode="json") for name, one in new.modules.items()}),
+                stored=moment,
+                told="stored",
+            )
+        )
+
+
+async def mark_told(store: Store, machine: str, generation: int, told: str) -> None:
+    """Record how telling a declaration ended: ``told``, ``not-sent`` or ``unknown``."""
+    row = tables.declarations
+    async with store.write() as connection:
+        await connection.execute(update(row).where(row.c.machine == machine, row.c.generation == generation).values(told=told))
+
+
+async def record_report(store: Store, report: Report, moment: str) -> bool:
+    """Keep a machine's newest report; ``False`` if a newer one is known already. Raises ``UnknownMachine``, ``ForeignReport``."""
+    async with store.write() as connection:
+        mesh, known_machines = await read_mesh(connection), await machine_names(connection)
+        if report.mesh != mesh.mesh:
+            raise ForeignReport(f"a report of {report.machine} is of the mesh {report.mesh!r}, this is {mesh.mesh!r}")
+        if report.machine not in known_machines:
+            raise UnknownMachine(report.machine, known_machines)
+        row = tables.reports
+        known = (await connection.execute(select(row.c.epoch, row.c.generation).where(row.c.machine == report.machine))).one_or_none()
+        if known is not None and (report.epoch, report.generation) < (known.epoch, known.generation):
+            return False
+        values = {"epoch": report.epoch, "generation": report.generation, "report": report.model_dump_json(), "heard": moment}
+        made = upsert(row).values(machine=report.machine, **values)
+        await connection.execute(made.on_conflict_do_update(index_elements=["machine"], set_=values))
+    return True
+
+
+class ForeignReport(Exception):
+    """A report is not this mesh's, or was told by somebody else than the machine's host."""
+
+
+async def record_refusal(store: Store, machine: str, refused: Refused, moment: str) -> str:
+    """List a refusal that stands; returns since when one of its code does."""
+    row = tables.refusals
+    async with store.write() as connection:
+        known = (await connection.execute(select(row.c.code, row.c.since).where(row.c.machine == machine))).one_or_none()
+        since = str(known.since) if known is not None and known.code == refused.code else moment
+        values = {"code": refused.code, "refused": refused.model_dump_json(), "since": since, "last": moment}
+        await connection.execute(
+            upsert(row).values(machine=machine, **values).on_conflict_do_update(index_elements=["machine"], set_=values)
+        )
+    return since
+
+
+async def clear_refusal(store: Store, machine: str) -> None:
+    """The machine is no longer refused."""
+    row = tables.refusals
+    async with store.write() as connection:
+        await connection.execute(row.delete().where(row.c.machine == machine))
+
+
+async def _next_revision(connection: AsyncConnection) -> int:
+    row = tables.mesh
+    await connection.execute(update(row).values(revision=row.c.revision + 1))
+    return (await read_mesh(connection)).revision
+
+
+def _json(texts: Mapping[str, str]) -> str:
+    return json.dumps(dict(texts), sort_keys=True)

@@ -1,0 +1,1 @@
+"""How the inventory's tables came to be, step by step (alembic)."""

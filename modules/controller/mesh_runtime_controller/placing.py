@@ -1,0 +1,72 @@
+"""What may be placed, checked before it is recorded: a placement that could never be composed is refused when it is made.
+
+``host`` is on every machine and ``controller`` on its own from the mesh's founding on, without a row: placing them there changes nothing,
+and neither can be removed.
+"""
+
+from collections.abc import Mapping
+
+from cryptography import x509
+from pydantic import ValidationError
+
+from mesh_runtime.contracts import BadName, Identity, Refused, StoreAt
+from mesh_runtime_controller.catalog import Catalog
+from mesh_runtime_controller.records import first_fault
+
+#: Modules that the founding puts where they are.
+FOUNDED = ("controller", "host")
+
+
+def read_identity(module: str, machine: str) -> Identity | Refused:
+    """The identity of a placement, or the refusal of a name that breaks the grammar."""
+    try:
+        return Identity(module, machine)
+    except BadName as bad:
+        return Refused(code="bad-name", why=str(bad))
+
+
+def check_placement(catalog: Catalog, identity: Identity, parameters: Mapping[str, str], controller: Identity) -> Refused | None:
+    """Why this placement is refused, as far as it can be said without the inventory."""
+    if identity.module in FOUNDED:
+        if parameters:
+            return Refused(code="bad-parameters", why=f"{identity.module} takes no parameters, {_listed(parameters)} given")
+        if identity.module == "controller" and identity != controller:
+            return Refused(code="seat-taken", why=f"the seat 'controller' has one holder in a mesh, and {controller} holds it")
+        return None
+    if identity.module not in catalog.manifests:
+        return Refused(code="unknown-module", why=catalog.missing(identity.module))
+    if identity.module == "store":
+        return _check_store(parameters)
+    return None
+
+
+def _check_store(parameters: Mapping[str, str]) -> Refused | None:
+    missing, extra = {"address", "ca"} - parameters.keys(), parameters.keys() - {"address", "ca"}
+    if missing or extra:
+        given = f"missing: {_listed(missing)}; not known: {_listed(extra)}"
+        return Refused(code="bad-parameters", why=f"a store takes exactly address (host:port) and ca (a certificate in PEM); {given}")
+    try:
+        StoreAt.model_validate(dict(parameters))
+    except ValidationError as malformed:
+        return Refused(code="bad-parameters", why=first_fault(malformed))
+    if "PRIVATE KEY" in parameters["ca"]:
+        return Refused(code="bad-parameters", why="ca: it holds a private key; give the certificate alone, and draw a new key")
+    try:
+        certificates = x509.load_pem_x509_certificates(parameters["ca"].encode())
+    except ValueError:
+        return Refused(code="bad-parameters", why="ca: it is no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+    for one in certificates:
+        if not _is_ca(one):
+            return Refused(code="bad-parameters", why=f"ca: the certificate of {one.subject.rfc4514_string()!r} is not one of a CA")
+    return None
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _listed(names: object) -> str:
+    return ", ".join(sorted(map(str, names))) if isinstance(names, set | frozenset | Mapping) and names else "nothing"
