@@ -65,6 +65,9 @@ def _of_certificate(error: ssl.SSLCertVerificationError, name: str, address: str
     if code == _EXPIRED:
         return TrustFault("expired", f"{address}: the certificate has expired: {_window(chain)}; {local}", blocked=False)
     if code in _WRONG_NAME:
+        if _has_no_names(chain):
+            text = f"{address}: the certificate has no subject alternative names, and its common name does not count"
+            return TrustFault("no-names", f"{text}; the expected name is {name!r}", blocked=True)
         text = f"{address}: the certificate is not for the expected name {name!r}{_names(chain)}"
         return TrustFault("wrong-name", text, blocked=True)
     if code in _WRONG_CA:
@@ -123,6 +126,16 @@ def _window(chain: Sequence[bytes]) -> str:
     return f"it is valid from {_at(begins)} to {_at(ends)}"
 
 
+def _has_no_names(chain: Sequence[bytes]) -> bool:
+    leaf = _leaf(chain)
+    try:
+        return leaf is not None and leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName) is None
+    except x509.ExtensionNotFound:
+        return True
+    except ValueError:
+        return False
+
+
 def _names(chain: Sequence[bytes]) -> str:
     leaf = _leaf(chain)
     if leaf is None:
@@ -130,7 +143,7 @@ def _names(chain: Sequence[bytes]) -> str:
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
-        return "; it has no subject alternative names, and its common name does not count"
+        return "; its names cannot be read"
     found = [str(each) for kind in (x509.DNSName, x509.IPAddress) for each in names.get_values_for_type(kind)]
     return f"; it is for {', '.join(found) or 'no name'}"
 
