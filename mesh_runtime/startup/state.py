@@ -13,6 +13,9 @@ from mesh_runtime.startup.cause import Cause, Kind, Stage
 
 Listener = Callable[["RuntimeState"], None]
 
+#: Attempts whose gaps are shown, the last ones.
+ATTEMPTS_SHOWN = 64
+
 _ORDER = {stage: at for at, stage in enumerate(Stage)}
 
 
@@ -86,7 +89,7 @@ class RuntimeState:
         self.stage = stage
         self.cause = cause
         self.attempts += 1
-        self._last_attempts = [*self._last_attempts[-19:], time.monotonic()]
+        self._last_attempts = [*self._last_attempts[-(ATTEMPTS_SHOWN - 1) :], time.monotonic()]
         self._tell()
 
     def became_ready(self) -> None:
