@@ -23,6 +23,9 @@ EXIT_USAGE = 64
 EXIT_SOFTWARE = 70
 EXIT_CONFIG = 78
 
+#: Seconds that tasks and threads which an author left running may hold up the end, once everything is handed back and closed.
+LEAVE_WITHIN = 0.4
+
 GROUP = "mesh_runtime.modules"
 PROGRAM = "mesh-runtime-"
 USAGE = "usage: {program} [run] | health [--ready] [--json] | manifest | --version"
@@ -33,7 +36,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.received = 0
-        self.stopping = False
+        self.over = False
         self._wake: object = None
 
     def install(self) -> None:
@@ -42,15 +45,21 @@ class _Signals:
             signal.signal(number, self._handle)
 
     def wake_by(self, wake: object) -> None:
-        """A function that makes the running loop stop in order. Called at once if a signal came before."""
+        """A function that makes the running loop stop in order."""
         self._wake = wake
+
+    def leaving(self) -> None:
+        """The loop has done its work: nothing is left to be stopped by a first signal."""
+        self.over, self._wake = True, None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         if self.received == 1 and callable(self._wake):
             self._wake()
-        elif self.received == 1:
+        elif self.received == 1 and not self.over:
             os._exit(0)  # nothing runs yet: nothing to hand back
+        elif self.received == 1:
+            return  # it is leaving already, with the exit code that it has
         else:
             os._exit(128 + number)  # the broker takes back what was not acknowledged
 
@@ -151,15 +160,44 @@ def _live(module: str, cls: "type[ModuleRuntime]", loaded: "Loaded[ModuleSetting
         log.info("started", identity=state.identity, version=version, pid=state.pid)
         return await life.run()
 
-    code = asyncio.run(live())
+    code = EXIT_SOFTWARE
+    with asyncio.Runner() as runner:
+        try:
+            code = runner.run(live())
+        finally:
+            signals.leaving()
+            _leave_within(LEAVE_WITHIN, code)
     log.info("ended", identity=state.identity, exit=code)
     return code
 
 
-def _entry_of(module: str) -> "EntryPoint":
+def _leave_within(seconds: float, code: int) -> None:
+    """End the process with ``code`` should the interpreter's own end take longer: it joins threads, and waits for tasks without a limit."""
+    import threading
+    import time
+
+    import structlog
+
+    def leave() -> None:
+        time.sleep(seconds)
+        others = [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+        structlog.stdlib.get_logger(__name__).warning(
+            "what was left running holds up the end and is left behind", threads=others, exit=code
+        )
+        sys.stdout.flush()
+        os._exit(code)
+
+    threading.Thread(target=leave, name="leave", daemon=True).start()
+
+
+def _entries_of(module: str) -> "list[EntryPoint]":
     from importlib.metadata import entry_points
 
-    found = [one for one in entry_points(group=GROUP) if one.name == module]
+    return [one for one in entry_points(group=GROUP) if one.name == module]
+
+
+def _entry_of(module: str) -> "EntryPoint":
+    found = _entries_of(module)
     if len(found) != 1:
         what = "no installed distribution has" if not found else f"{len(found)} installed distributions have"
         print(f"{PROGRAM}{module}: {what} an entry point {module!r} in the group {GROUP}", file=sys.stderr)  # noqa: T201

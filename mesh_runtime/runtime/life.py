@@ -25,7 +25,7 @@ from mesh_runtime.runtime.climbing import Climber
 from mesh_runtime.runtime.manifest import manifest_of
 from mesh_runtime.runtime.module import ModuleRuntime
 from mesh_runtime.runtime.threads import in_thread
-from mesh_runtime.runtime.wiring import Parts
+from mesh_runtime.runtime.wiring import Parts, Wiring
 from mesh_runtime.settings import ModuleSettings, RuntimeSettings, read_credentials
 from mesh_runtime.startup import PACES, RuntimeState, Stage, waiting
 from mesh_runtime.tasks import TaskOwner, attempt
@@ -39,8 +39,11 @@ EXIT_DEADLINE = 75  #: sysexits.h EX_TEMPFAIL: the operator's own limit for star
 
 #: Seconds that work under way may take once the runtime is told to stop; below the 10 s after which container engines kill.
 STOP_WITHIN = 8.0
-#: Seconds before a part that ended unasked is started again.
+#: Seconds in which the broker must have confirmed that nothing new is sent here.
+UNBIND_WITHIN = 1.0
+#: Seconds before a part that ended unasked is started again, and for which it must then run before it counts as well.
 RESTART_GAP = 1.0
+WELL_AFTER = 60.0
 
 
 def parts_of(
@@ -147,8 +150,12 @@ class Life:
     async def _keep(self, module: ModuleRuntime) -> None:
         """The author's ``keep``: started again when it raises; when it returns, there is nothing to keep."""
         while True:
-            with scoped(Scope(what="keep")):
-                error = await attempt(module.keep())
+            well = asyncio.get_running_loop().call_later(WELL_AFTER, self.state.degrade, "keep", None)
+            try:
+                with scoped(Scope(what="keep")):
+                    error = await attempt(module.keep())
+            finally:
+                well.cancel()
             if error is None:
                 self.state.degrade("keep", None)
                 await asyncio.Event().wait()
@@ -207,13 +214,18 @@ class Life:
         wiring, parts = climber.wiring, climber.parts
         if wiring is None:
             return
-        async with asyncio.timeout(1.0):
-            await attempt(wiring.unbind_asks())
-            await attempt(wiring.stop_listening())
+        if (error := await attempt(_no_new_work(wiring))) is not None:
+            log.warning("the broker did not confirm that nothing new is sent here", error=f"{type(error).__name__}: {error}")
         cut = await asyncio.gather(parts.answerer.finish(STOP_WITHIN), parts.listener.finish(STOP_WITHIN))
         if sum(cut):
             log.warning("work was cut short", asks=cut[0], tells=cut[1])
         await attempt(wiring.settle())
+
+
+async def _no_new_work(wiring: Wiring) -> None:
+    async with asyncio.timeout(UNBIND_WITHIN):
+        await wiring.unbind_asks()
+        await wiring.stop_listening()
 
 
 class _DeadlinePassed(Exception):

@@ -47,6 +47,7 @@ class Wiring:
         self._main: Wire | None = None
         self._confirmed: ConfirmedChannel | None = None
         self._tells: tuple[Wire, Consumer] | None = None
+        self._routable = False
 
     async def topology(self) -> None:
         """Declare the session's queues and consume those that carry answers and asks; attach the parts. Repeatable after a fault."""
@@ -110,11 +111,14 @@ class Wiring:
 
     async def bind_asks(self) -> None:
         """Become routable: bind what is answered."""
+        self._routable = True
         for queue, exchange, key in self._ask_bindings():
             await self._session.bind(queue, exchange, key)
 
     async def unbind_asks(self) -> None:
-        """Stop being routable."""
+        """Stop being routable. Asks nothing of the broker if it never was: a stage that hangs must not hold up the end."""
+        if not self._routable:
+            return
         for queue, exchange, key in self._ask_bindings():
             await self._session.unbind(queue, exchange, key)
 
