@@ -4,8 +4,8 @@ Two kinds of text are masked. First, every *registered* value (`register_secret`
 libraries print it: percent-encoded, backslash- or JSON-escaped (any mixture, any number of backslashes), in hexadecimal,
 and in base64, also where it stands inside something longer at any of the three alignments (`user:password` of basic
 authentication is such a case). Second, without registration: the password in `scheme://user:password@`, and what follows
-a telling key (`password=…`, `"token": "…"`, `Authorization: Basic …`), and an input that pydantic's
-error quotes only in part, since a half of a registered value could not be told.
+a telling key (`password=…`, `"token": "…"`, `Authorization: Basic …`). And an input that an error of pydantic quotes only in part
+is masked too, since half of a registered value could not be told.
 
 A value of fewer than `SHORT` characters is masked only where it stands alone as a word, and in no disguise: as a part of
 words it would turn every line into stars. A value of several lines is masked as a whole and line by line.
@@ -34,7 +34,7 @@ _TELLING_KEY = re.compile(f"(?i:{_KEYS})")
 _URL_PASSWORD = re.compile(r'(://[^\s:/@]*:)[^\s/"<>]*@')
 _AUTHORIZATION = re.compile(r"""(?i:(authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer)\s+)?)[^\s"',]+)""")
 _QUOTED_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})["']?\s*[=:]\s*(?:b|SecretStr\()?))("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
-_CUT_INPUT = re.compile(r"(\binput_value=)[^\n]*\.\.\.[^\n]*(, input_type=)")
+_CUT_INPUT = re.compile(r"(\binput_value=)[^\n]{0,300}?\.\.\.[^\n]{0,300}?(, input_type=)")
 _BARE_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})=))([^\s,;&"')}}\]]+)""")
 
 

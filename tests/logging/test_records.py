@@ -198,6 +198,9 @@ raise KeyError("at the top")
         ("error", "RuntimeError: in a thread"),
         ("critical", "KeyError: 'at the top'"),
     ]
+    (of_loop,) = [record for record in written.records if record["logger"] == "asyncio" and record["level"] == "error"]
+    assert of_loop["event"].startswith("Exception in callback fails()")
+    assert "Handle fails()" in of_loop["in_handle"]
 
 
 def test_faulthandler_still_speaks_on_stderr(program: Program) -> None:
