@@ -11,11 +11,13 @@ with ``username`` (``operator@MACHINE``) and ``password``.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mesh_runtime.contracts.founding import FoundedMachine, Founding
 from mesh_runtime.contracts.identity import Identity
@@ -24,7 +26,9 @@ from mesh_runtime.contracts.rights import OPERATOR, definitions
 from mesh_runtime.entrypoint import GROUP
 from mesh_runtime.logging import register_secret
 from mesh_runtime.runtime.manifest import manifest_of
+from mesh_runtime.testing.broker import PrivateBroker
 from mesh_runtime.testing.broker_files import password_hash
+from mesh_runtime.testing.management import Management
 from mesh_runtime.trust import Authority, Issued, SigningKey
 from mesh_runtime.trust.files import PRIVATE, PUBLIC, write_whole
 
@@ -206,3 +210,20 @@ def _write_context(founded: FoundedMesh) -> None:
     }
     for name, value in values.items():
         write_whole(context / name, f"{value}\n".encode(), PRIVATE)
+
+
+FoundMesh = Callable[..., Awaitable[FoundedMesh]]
+
+
+@pytest.fixture
+def founding(broker: PrivateBroker, management: Management, vhost: str, tmp_path: Path) -> FoundMesh:
+    """Founds meshes in the test's virtual host: ``mesh = await founding(machine="beta")``, with the arguments of ``found_mesh``."""
+
+    async def found(**how: Any) -> FoundedMesh:
+        place = BrokerPlace(broker.address, broker.name, vhost, broker.ca.pin)
+        founded = found_mesh(tmp_path / f"mesh-{how.get('machine', 'alpha')}", place, **how)
+        made = founded.definitions()
+        await management.put_definitions({name: rows for name, rows in made.items() if name != "vhosts"})
+        return founded
+
+    return found

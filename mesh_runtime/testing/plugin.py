@@ -11,6 +11,7 @@ import pytest
 MISSING = [name for name in ("aiohttp", "psutil", "pytest_asyncio") if find_spec(name) is None]
 
 if not MISSING:
+    from mesh_runtime.testing.founding import founding
     from mesh_runtime.testing.installation import NoBroker
     from mesh_runtime.testing.leaks import _nothing_left_behind
     from mesh_runtime.testing.mesh import mesh
@@ -18,7 +19,7 @@ if not MISSING:
     from mesh_runtime.testing.running import runtimes
     from mesh_runtime.testing.shared import broker, broker_installation, management, own_broker, vhost
 
-    __all__ = ["_nothing_left_behind", "broker", "management", "mesh", "own_broker", "responder", "runtimes", "vhost"]
+    __all__ = ["_nothing_left_behind", "broker", "founding", "management", "mesh", "own_broker", "responder", "runtimes", "vhost"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

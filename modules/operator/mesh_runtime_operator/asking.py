@@ -1,0 +1,89 @@
+"""One act of an operator: dial within a bounded time, ask the controller one thing, close.
+
+It uses the library's own session and asker, under the operator's login, and climbs the same stages as a runtime. What differs: a command
+does not wait for ever. A blocked cause ends it at once, since somebody must act; a waiting one when ``wait`` is over.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from mesh_runtime.asking import Asker
+from mesh_runtime.broker import Session, SessionLost, open_session
+from mesh_runtime.contracts import Manifest, Reason, Tool, Unanswered, wire
+from mesh_runtime.contracts.rights import rights_of
+from mesh_runtime.startup import Kind, RuntimeState, StageFault, climbing_waits
+from mesh_runtime_operator.context import Context
+from mesh_runtime_operator.exits import Ended, Exit
+
+#: Seconds that an act which waits for no machine may take.
+BUDGET = 40.0
+
+A = TypeVar("A")
+
+
+async def ask_controller(context: Context, question: Tool[A], *, wait: float, budget: float = BUDGET) -> A:
+    """The outcome of one tool ask. ``wait`` and ``budget`` are seconds: to reach the broker, and to be answered.
+
+    Raises Ended: no session, nobody, unanswered.
+    """
+    async with session_of(context, wait) as session:
+        asker = await _asker(context, session)
+        try:
+            return await asker.ask(question, budget=budget)  # type: ignore[no-any-return]  # one question gives its own outcome
+        except Unanswered as unanswered:
+            missing = unanswered.missing[0]
+            if missing.reason is Reason.NOBODY:
+                raise Ended(Exit.NOBODY, f"nobody is there: no controller answers at {session.address} ({missing.detail})") from None
+            raise Ended(Exit.UNANSWERED, f"unanswered: {missing}; whether the controller acted is unknown") from None
+        finally:
+            asker.detach("the command is done")
+
+
+@asynccontextmanager
+async def session_of(context: Context, wait: float) -> AsyncIterator[Session]:
+    """A session with the context's broker, closed at the end. Raises Ended (no session), naming stage and cause."""
+    session = await _open(context, wait)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def _open(context: Context, wait: float) -> Session:
+    waits = climbing_waits()
+    words = "it neither refuses nor answers"
+    try:
+        async with asyncio.timeout(wait):
+            while True:
+                try:
+                    return await open_session(context.broker, str(context.identity))
+                except StageFault as fault:
+                    words, cause, stage = f"{fault.stage}: {fault.cause.text}", fault.cause, fault.stage
+                if cause.kind is Kind.BLOCKED:
+                    raise Ended(Exit.NO_SESSION, f"no session with the broker, somebody must act: {words}")
+                await asyncio.sleep(waits.after(stage, cause))
+    except TimeoutError:
+        raise Ended(Exit.NO_SESSION, f"no session with the broker within {wait:g} s: {words}") from None
+
+
+async def _asker(context: Context, session: Session) -> Asker:
+    me = context.identity
+    manifest = Manifest(module=me.module, version="0", command=("mesh",))
+    asker = Asker(me, rights_of(me, manifest), RuntimeState(str(me), "0", os.getpid()))
+    try:
+        replies = wire.replies_queue(me, session.id)
+        await session.declare_queue(replies, exclusive=True)
+        await session.bind(replies, wire.REPLIES, wire.reply_key(me, session.id))
+        line = await session.wire()
+        line.on_returned = asker.on_returned
+        await line.consume(replies, asker.on_reply, no_ack=True)
+    except StageFault as fault:
+        raise Ended(Exit.NO_SESSION, f"the session cannot be used: {fault.stage}: {fault.cause.text}") from None
+    except SessionLost as lost:
+        raise Ended(Exit.NO_SESSION, f"the session was lost at once: {lost}") from None
+    session.lost.add_done_callback(lambda lost: asker.detach(lost.result() if not lost.cancelled() else "the session is over"))
+    asker.attach(session, line)
+    return asker

@@ -1,0 +1,162 @@
+"""The command ``mesh``: what operators say to the controller, and what the runtimes of this machine say of themselves.
+
+stdout holds the outcome (with ``--json``: one JSON document and nothing else), stderr what went wrong. Each way of ending has an exit code
+of its own (``exits``). Nothing here decides anything about the mesh: acts are asks, answered by the controller.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from mesh_runtime.contracts import Refused
+from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
+from mesh_runtime.logging import configure
+from mesh_runtime_operator import showing
+from mesh_runtime_operator.asking import BUDGET, ask_controller
+from mesh_runtime_operator.context import read_context
+from mesh_runtime_operator.exits import WORDS, Ended, Exit
+from mesh_runtime_operator.parameters import BadParameter, read_parameters
+from mesh_runtime_operator.status import read_states
+
+#: Codes of the controller's refusals that end the command in a way of their own.
+_BY_CODE = {"unknown-machine": Exit.UNKNOWN_MACHINE, "nothing-to-do": Exit.NOTHING_TO_DO}
+_BY_VERDICT = {"refused": Exit.REFUSED, "failed": Exit.FAILED, "unheard": Exit.UNHEARD}
+
+_EPILOG = "\n\n".join(["Exit codes:", *(f"{code.value}: {words}" for code, words in WORDS.items())])
+
+app = typer.Typer(
+    help="Says what the mesh shall be, and shows what it is. MESH_CONTEXT names the directory of the mesh's context.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="S", min=0.1, help="Seconds to wait for the broker; the command never waits for ever.")
+]
+Machines = Annotated[list[str] | None, typer.Argument(metavar="[MACHINE]...", help="Only these machines. None: all that have placements.")]
+
+
+@app.command(epilog=_EPILOG)
+def status(as_json: Json = False) -> None:
+    """Show what each runtime of this machine says of itself: state, stage, cause, since, attempts."""
+    context = read_context()
+    try:
+        states = read_states(context.state_root)
+    except OSError as error:
+        raise Ended(Exit.UNREADABLE, f"the state root {context.state_root} cannot be read: {error.strerror or error}") from None
+    _print(as_json, {"runtimes": states}, lambda: showing.states_table(states))
+
+
+@app.command(epilog=_EPILOG)
+def place(
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="The module to place.")],
+    machine: Annotated[str, typer.Argument(metavar="MACHINE", help="The machine to place it on.")],
+    parameters: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="KEY=@FILE takes a file's content.")] = None,
+    wait: Wait = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Record that MODULE is placed on MACHINE; the next push gives it effect. `mesh place store MACHINE address=HOST:PORT ca=FILE`."""
+    try:
+        read = read_parameters(module, parameters or [])
+    except BadParameter as bad:
+        raise Ended(Exit.USAGE, str(bad)) from None
+    placed = asyncio.run(ask_controller(read_context(), Place(module=module, machine=machine, parameters=read), wait=wait))
+    if isinstance(placed, Placed):
+        how = f"is placed, at revision {placed.revision}" if placed.changed else f"is so already, at revision {placed.revision}"
+        _print(as_json, showing.as_json(placed), lambda: f"{module}@{machine} {how}; a push gives it effect")
+    else:
+        _refuse(as_json, f"{module}@{machine}", placed)
+
+
+@app.command(epilog=_EPILOG)
+def remove(
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="The module whose placement ends.")],
+    machine: Annotated[str, typer.Argument(metavar="MACHINE", help="The machine that it is placed on.")],
+    wait: Wait = 10.0,
+    as_json: Json = False,
+) -> None:
+    """End a placement; the next push gives it effect."""
+    removed = asyncio.run(ask_controller(read_context(), Remove(module=module, machine=machine), wait=wait))
+    if isinstance(removed, Removed):
+        words = f"{module}@{machine} is ended, at revision {removed.revision}; a push gives it effect"
+        _print(as_json, showing.as_json(removed), lambda: words)
+    else:
+        _refuse(as_json, f"{module}@{machine}", removed)
+
+
+@app.command(epilog=_EPILOG)
+def plan(machines: Machines = None, wait: Wait = 10.0, as_json: Json = False) -> None:
+    """Show what a push would change, compared with what the machines report, and a fingerprint for `mesh push --plan`."""
+    planned = asyncio.run(ask_controller(read_context(), Plan(machines=tuple(machines or ())), wait=wait))
+    if isinstance(planned, Planned):
+        _print(as_json, showing.as_json(planned), lambda: showing.planned(planned))
+        if any(one.refused is not None for one in planned.machines):
+            raise typer.Exit(Exit.REFUSED)
+    else:
+        _refuse(as_json, showing.names(machines or ()), planned)
+
+
+@app.command(epilog=_EPILOG)
+def push(
+    machines: Machines = None,
+    fingerprint: Annotated[str, typer.Option("--plan", metavar="FINGERPRINT", help="Refuse if anything moved since that plan.")] = "",
+    going: Annotated[list[str] | None, typer.Option("--remove", metavar="ELEMENT", help="Your word that this element is to go.")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for the machines' reports.")] = 30.0,
+    wait: Wait = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Give the placements effect, and wait for what each machine reports. Exit 0 only if all that was asked is in force."""
+    act = Push(machines=tuple(machines or ()), plan=fingerprint, remove=tuple(going or ()), patience=timeout)
+    pushed = asyncio.run(ask_controller(read_context(), act, wait=wait, budget=timeout + BUDGET))
+    if isinstance(pushed, Pushed):
+        _print(as_json, showing.as_json(pushed), lambda: showing.pushed(pushed))
+        raise typer.Exit(verdict_of(pushed))
+    _refuse(as_json, showing.names(machines or ()), pushed)
+
+
+def verdict_of(pushed: Pushed) -> Exit:
+    """The exit of a push: the worst of its machines' outcomes."""
+    if not pushed.machines:
+        return Exit.NOTHING_TO_DO
+    verdicts = {one.verdict for one in pushed.machines}
+    return next((code for verdict, code in _BY_VERDICT.items() if verdict in verdicts), Exit.DONE)
+
+
+def _refuse(as_json: bool, whom: str, refused: Refused) -> None:
+    if as_json:
+        _print(True, showing.as_json(refused), lambda: "")
+    else:
+        for line in showing.refusal(whom, refused):
+            _errors().print(line)
+    raise typer.Exit(_BY_CODE.get(refused.code, Exit.REFUSED))
+
+
+def _print(as_json: bool, document: Any, shown: Callable[[], RenderableType]) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        # Whole lines: what reads this output must not meet a line that was broken to fit a terminal that is not there.
+        Console(soft_wrap=not sys.stdout.isatty()).print(shown(), markup=False, highlight=False)
+
+
+def _errors() -> Console:
+    return Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+
+
+def main() -> None:
+    """Run the command of this process; never returns."""
+    configure("console", "critical", sys.stderr)
+    try:
+        app()
+    except Ended as ended:
+        _errors().print(f"mesh: {ended}")
+        sys.exit(ended.code)

@@ -1,0 +1,155 @@
+"""The command as operators run it, against a real broker: a responder stands for the controller."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from mesh_runtime.broker import BrokerAt
+from mesh_runtime.contracts import Identity, Missing, Reason, Refused
+from mesh_runtime.contracts.operating import MachineOutcome, Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
+from mesh_runtime.health.serving import serve_state
+from mesh_runtime.settings import read_credentials
+from mesh_runtime.testing.broker import PrivateBroker
+from mesh_runtime.testing.founding import FoundedMesh, FoundMesh
+from mesh_runtime.testing.responder import Responder, responder_manifest
+from mesh_runtime.testing.stating import Answering, Failing
+from mesh_runtime_operator.exits import Exit
+
+CONTROLLER = Identity("controller", "stand-in")
+ANSWERS: dict[type, Answering] = {
+    Place: Placed(revision=2, changed=True),
+    Remove: Removed(revision=3),
+    Plan: Planned(machines=(), fingerprint="f00"),
+    Push: Pushed(machines=(MachineOutcome(machine="alpha", verdict="in-force", generation=1),)),
+}
+
+
+@pytest_asyncio.fixture
+async def mesh_of_one(founding: FoundMesh) -> FoundedMesh:
+    return await founding(modules=(), extra={CONTROLLER: responder_manifest(CONTROLLER, ANSWERS)})
+
+
+@asynccontextmanager
+async def controller(founded: FoundedMesh, broker: PrivateBroker) -> AsyncIterator[Responder]:
+    credentials = founded.directory / "credentials" / str(CONTROLLER)
+    addresses = (("127.0.0.1", broker.ports.amqps),)
+    at = BrokerAt(addresses, broker.name, founded.broker.vhost, 5, None, founded.pin, lambda: read_credentials(credentials))
+    async with Responder(at, CONTROLLER, ANSWERS) as one:
+        yield one
+
+
+async def mesh(founded: FoundedMesh | None, *arguments: str) -> tuple[int, str, str]:
+    """Run the command; its exit code, stdout and stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MESH_")} | {"COLUMNS": "200"}
+    if founded is not None:
+        environment["MESH_CONTEXT"] = str(founded.context)
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("mesh")),
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_each_act_reaches_the_controller_under_the_operators_login(
+    mesh_of_one: FoundedMesh, broker: PrivateBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text("PEM")
+    async with controller(mesh_of_one, broker) as asked:
+        code, out, _ = await mesh(mesh_of_one, "place", "store", "alpha", "address=s.mesh:5000", f"ca={tmp_path / 'ca.pem'}")
+        assert (code, out) == (0, "store@alpha is placed, at revision 2; a push gives it effect\n")
+        code, out, _ = await mesh(mesh_of_one, "push", "alpha", "--plan", "f00", "--remove", "files/a", "--timeout", "3", "--json")
+        assert (code, json.loads(out)["machines"][0]["verdict"]) == (0, "in-force")
+        assert (await mesh(mesh_of_one, "remove", "store", "alpha"))[0] == 0
+        assert (await mesh(mesh_of_one, "plan"))[:2] == (0, "fingerprint f00\n")
+    assert [one.ask for one in asked.asked] == [
+        Place(module="store", machine="alpha", parameters={"address": "s.mesh:5000", "ca": "PEM"}),
+        Push(machines=("alpha",), plan="f00", remove=("files/a",), patience=3.0),
+        Remove(module="store", machine="alpha"),
+        Plan(),
+    ]
+    assert {one.sender for one in asked.asked} == {"operator@alpha"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (
+            Refused(code="unknown-machine", why="the mesh has no machine beta", by="controller@alpha"),
+            Exit.UNKNOWN_MACHINE,
+            "no machine beta",
+        ),
+        (Refused(code="nothing-to-do", why="nothing is placed"), Exit.NOTHING_TO_DO, "nothing is placed"),
+        (
+            Refused(code="x", why="it rests on silence", unanswered=(Missing(question="who()", reason=Reason.LATE),)),
+            Exit.REFUSED,
+            "unanswered: who(): late",
+        ),
+        (Failing.ERROR, Exit.REFUSED, "RuntimeError"),
+        (Failing.MALFORMED, Exit.UNANSWERED, "malformed"),
+        (Failing.NOBODY, Exit.NOBODY, "no controller answers"),
+    ],
+)
+async def test_each_way_of_ending_has_its_exit(
+    mesh_of_one: FoundedMesh, broker: PrivateBroker, answer: Answering, code: Exit, words: str
+) -> None:
+    async with controller(mesh_of_one, broker) as asked:
+        await asked.say(Push, answer)
+        ended, out, err = await mesh(mesh_of_one, "push")
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+async def test_a_broker_that_is_not_there_is_waited_for_no_longer_than_told(mesh_of_one: FoundedMesh) -> None:
+    (mesh_of_one.context / "broker").write_text("127.0.0.1:1\n")
+    code, _, err = await mesh(mesh_of_one, "push", "--wait", "0.5")
+    assert code == Exit.NO_SESSION
+    assert "within 0.5 s: reach: " in err
+    assert "127.0.0.1:1" in err
+
+
+async def test_a_refused_login_ends_it_at_once(mesh_of_one: FoundedMesh) -> None:
+    (mesh_of_one.context / "credentials" / "password").write_text("another\n")
+    code, _, err = await mesh(mesh_of_one, "push", "--wait", "60")
+    assert code == Exit.NO_SESSION
+    assert "somebody must act: login: " in err
+
+
+async def test_status_needs_no_broker(mesh_of_one: FoundedMesh) -> None:
+    (mesh_of_one.state_root / "web@alpha").mkdir()
+    (mesh_of_one.state_root / "not an identity").mkdir()
+    snapshot = {"identity": "host@alpha", "state": "waiting", "stage": "reach", "cause": {"text": "refused"}, "since": "s", "attempts": 4}
+    async with serve_state(mesh_of_one.state_root / "host@alpha", lambda: snapshot):
+        code, out, _ = await mesh(mesh_of_one, "status", "--json")
+        assert code == 0
+        states = json.loads(out)["runtimes"]
+        assert states["host@alpha"] == snapshot
+        assert states["web@alpha"]["state"] == "not running"
+        assert list(states) == ["host@alpha", "web@alpha"]
+        code, out, _ = await mesh(mesh_of_one, "status")
+    assert code == 0
+    assert "not running" in out
+
+
+async def test_status_without_a_state_root_says_so(mesh_of_one: FoundedMesh) -> None:
+    (mesh_of_one.context / "state-root").write_text("/nowhere\n")
+    assert (await mesh(mesh_of_one, "status"))[0] == Exit.UNREADABLE
+    code, _, err = await mesh(None, "status")
+    assert (code, "MESH_CONTEXT is not set" in err) == (Exit.NO_CONTEXT, True)
+
+
+async def test_a_wrong_parameter_is_a_wrong_command_line(mesh_of_one: FoundedMesh) -> None:
+    code, _, err = await mesh(mesh_of_one, "place", "store", "alpha", "nonsense")
+    assert (code, "'nonsense' is no parameter" in err) == (Exit.USAGE, True)
