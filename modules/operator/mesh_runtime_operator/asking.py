@@ -5,16 +5,15 @@ does not wait for ever. A blocked cause ends it at once, since somebody must act
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from mesh_runtime.asking import Asker
+from mesh_runtime.asking.visiting import visit
 from mesh_runtime.broker import Session, SessionLost, open_session
-from mesh_runtime.contracts import Manifest, Reason, Tool, Unanswered, wire
-from mesh_runtime.contracts.rights import rights_of
-from mesh_runtime.startup import Kind, RuntimeState, StageFault, climbing_waits
+from mesh_runtime.contracts import Manifest, Reason, Tool, Unanswered
+from mesh_runtime.startup import Kind, StageFault, climbing_waits
 from mesh_runtime_operator.context import Context
 from mesh_runtime_operator.exits import Ended, Exit
 
@@ -70,20 +69,10 @@ async def _open(context: Context, wait: float) -> Session:
 
 
 async def _asker(context: Context, session: Session) -> Asker:
-    me = context.identity
-    manifest = Manifest(module=me.module, version="0", command=("mesh",))
-    asker = Asker(me, rights_of(me, manifest), RuntimeState(str(me), "0", os.getpid()))
+    manifest = Manifest(module=context.identity.module, version="0", command=("mesh",))
     try:
-        replies = wire.replies_queue(me, session.id)
-        await session.declare_queue(replies, exclusive=True)
-        await session.bind(replies, wire.REPLIES, wire.reply_key(me, session.id))
-        line = await session.wire()
-        line.on_returned = asker.on_returned
-        await line.consume(replies, asker.on_reply, no_ack=True)
+        return await visit(session, context.identity, manifest)
     except StageFault as fault:
         raise Ended(Exit.NO_SESSION, f"the session cannot be used: {fault.stage}: {fault.cause.text}") from None
     except SessionLost as lost:
         raise Ended(Exit.NO_SESSION, f"the session was lost at once: {lost}") from None
-    session.lost.add_done_callback(lambda lost: asker.detach(lost.result() if not lost.cancelled() else "the session is over"))
-    asker.attach(session, line)
-    return asker
