@@ -14,15 +14,16 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from mesh_runtime.asking.outcome import complaint_about
-from mesh_runtime.asking.scope import Scope, scoped
+from mesh_runtime.asking.scope import Scope, carried, scoped
+from mesh_runtime.asking.words import words_of
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.identity import BadName, Identity
 from mesh_runtime.contracts.outcomes import Outcome, Refused
-from mesh_runtime.logging import mask_text
 from mesh_runtime.startup import RuntimeState
 
 log = structlog.stdlib.get_logger(__name__)
@@ -64,6 +65,7 @@ class Answerer:
         levels = {answer.ask.level for answer in answers}
         self.levels: dict[str, Level] = {name: Level(name, BOUNDS[name]) for name in wire.LEVELS if name in levels}
         self._wire: Wire | None = None
+        self._stopping = False
         self._numbers = itertools.count(1)
 
     @property
@@ -87,12 +89,11 @@ class Answerer:
                 task.cancel("the session is over")
 
     async def finish(self, within: float) -> int:
-        """Wait for asks at work, at most ``within`` seconds; returns how many were cut short then. Those that wait are refused."""
+        """Wait for asks at work, at most ``within`` seconds; returns how many were cut short then. Those that wait or come are refused."""
+        self._stopping = True
         for level in self.levels.values():
             while level.waiting:
-                waiting = level.waiting.popleft()
-                self._reply(waiting, Refused(code="stopping", why=f"{self._me} is stopping", again=True))
-                self._settle(level, waiting)
+                self._turn_away(level, level.waiting.popleft())
         tasks = [task for level in self.levels.values() for task in level.at_work]
         if not tasks:
             return 0
@@ -110,16 +111,25 @@ class Answerer:
         level = self.levels[name]
 
         def receive(delivery: Delivery) -> None:
-            if len(level.at_work) < level.bound:
+            if self._stopping:
+                self._turn_away(level, delivery)
+            elif len(level.at_work) < level.bound:
                 self._accept(level, delivery)
             else:
                 level.waiting.append(delivery)
 
         return receive
 
+    def _turn_away(self, level: Level, delivery: Delivery) -> None:
+        self._settle(level, delivery)
+        self._reply(delivery, self._stopped())
+
+    def _stopped(self) -> Refused:
+        return Refused(code="stopping", why=f"{self._me} is stopping", again=True)
+
     def _accept(self, level: Level, delivery: Delivery) -> None:
         self._settle(level, delivery)
-        task = asyncio.get_running_loop().create_task(self._answer(delivery), name=f"answer {delivery.type}")
+        task = asyncio.get_running_loop().create_task(self._answer(level, delivery), name=f"answer {delivery.type}")
         level.at_work.add(task)
         task.add_done_callback(lambda done: self._next(level, done))
 
@@ -138,7 +148,7 @@ class Answerer:
         except (SessionLost, ChannelLost):
             self._state.count("acks-on-a-lost-session")
 
-    async def _answer(self, delivery: Delivery) -> None:
+    async def _answer(self, level: Level, delivery: Delivery) -> None:
         loop = asyncio.get_running_loop()
         deadline = delivery.received + _budget_of(delivery)
         if loop.time() >= deadline:
@@ -151,72 +161,85 @@ class Answerer:
             )
             return
         with structlog.contextvars.bound_contextvars(correlation_id=delivery.correlation_id, sender=delivery.user_id, ask=delivery.type):
-            outcome = await self._outcome(delivery, deadline)
-            self._reply(delivery, outcome)
+            answer = self._authorised(level, delivery)
+            if isinstance(answer, Refused):
+                self._state.count("asks-refused")
+                log.warning("an ask was refused before its handler", code=answer.code, why=answer.why)
+                self._reply(delivery, answer)
+                return
+            scope = Scope(
+                what=answer.name,
+                level=answer.ask.level,
+                deadline=deadline,
+                correlation=carried(delivery.correlation_id),
+                trace=_trace_of(delivery),
+                sender=delivery.user_id,
+            )
+            with scoped(scope):
+                body = await self._guarded(answer, delivery, scope)
+            self._send(delivery, body)
 
-    async def _outcome(self, delivery: Delivery, deadline: float) -> Outcome:
-        answer = self._authorised(delivery)
-        if isinstance(answer, Refused):
-            self._state.count("asks-refused")
-            log.warning("an ask was refused before its handler", code=answer.code, why=answer.why)
-            return answer
+    async def _guarded(self, answer: Answer, delivery: Delivery, scope: Scope) -> bytes:
+        """The message boundary: whatever is raised while an ask is read, handled and its outcome written becomes a refusal, except a
+        cancellation that is meant for this task. An author's code runs in all three: a contract may bring validators of its own."""
+        task, limit = asyncio.current_task(), asyncio.timeout_at(scope.deadline)
         try:
-            ask = answer.ask.model_validate_json(delivery.body)
-        except ValidationError as malformed:
-            first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
-            why = f"{delivery.type}: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
-            self._state.count("asks-malformed")
-            log.warning("an ask could not be read", why=why)
-            return Refused(code="malformed", why=why)
-        scope = Scope(
-            what=answer.name,
-            level=answer.ask.level,
-            deadline=deadline,
-            correlation=delivery.correlation_id,
-            trace=_trace_of(delivery),
-            sender=delivery.user_id,
-        )
-        with scoped(scope):
-            return await self._guarded(answer, ask, scope)
-
-    async def _guarded(self, answer: Answer, ask: Ask[Any], scope: Scope) -> Outcome:
-        """The message boundary: whatever a handler raises becomes a refusal, except a cancellation that is meant for this task."""
-        task = asyncio.current_task()
-        try:
-            async with asyncio.timeout_at(scope.deadline):
-                outcome = await answer.handle(ask, scope)
-        except TimeoutError:
+            if delivery.malformed:
+                return self._unreadable(f"{delivery.type}: {delivery.malformed}")
+            async with limit:
+                outcome = await answer.handle(_read(answer.ask, delivery.body), scope)
+            return self._written(answer, outcome)
+        except _Unsound as unsound:
+            return self._unreadable(f"{delivery.type}: {unsound}")
+        except TimeoutError as error:
+            if not limit.expired():
+                return _json(self._raised(answer, error))
             self._state.count("handlers-out-of-time")
             log.error("a handler did not end within its ask's budget", handler=answer.name)
-            return Refused(code="time-out", why=f"{answer.name} of {self._me} did not end within the budget", again=True)
-        except asyncio.CancelledError:
-            if task is not None and task.cancelling():
-                if self._wire is not None:
-                    return Refused(code="stopping", why=f"{self._me} is stopping", again=True)
+            return _json(Refused(code="time-out", why=f"{answer.name} of {self._me} did not end within the budget", again=True))
+        except asyncio.CancelledError as error:
+            if task is None or not task.cancelling():
+                return _json(self._raised(answer, error))
+            if self._wire is None:
                 raise
-            return self._raised(answer, "CancelledError", None)
+            return _json(self._stopped())
+        except GeneratorExit:
+            raise
         except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
-            return self._raised(answer, mask_text(f"{type(error).__name__}: {error}"), error)
-        if complaint := complaint_about(answer.ask, outcome):
-            wrong = f"{answer.name} returned {complaint}"
-            log.error("a handler returned what its contract does not allow", handler=answer.name, why=wrong)
-            return Refused(code="wrong-type", why=wrong)
-        return outcome
+            return _json(self._raised(answer, error))
 
-    def _raised(self, answer: Answer, words: str, error: BaseException | None) -> Refused:
+    def _unreadable(self, why: str) -> bytes:
+        self._state.count("asks-malformed")
+        log.warning("an ask could not be read", why=why)
+        return _json(Refused(code="malformed", why=why))
+
+    def _written(self, answer: Answer, outcome: Outcome) -> bytes:
+        complaint = complaint_about(answer.ask, outcome)
+        if not complaint:
+            try:
+                return _json(outcome)
+            except PydanticSerializationError as unwritable:
+                complaint = f"what JSON cannot say: {unwritable}"
+        wrong = f"{answer.name} returned {complaint}"
+        log.error("a handler returned what its contract does not allow", handler=answer.name, why=wrong)
         self._state.count("handlers-raised")
-        log.error("a handler raised", handler=answer.name, error=words, exc_info=error)
-        return Refused(code="error", why=f"{answer.name} raised {words}"[:2000], again=True)
+        return _json(Refused(code="wrong-type", why=wrong))
 
-    def _authorised(self, delivery: Delivery) -> Answer | Refused:
+    def _raised(self, answer: Answer, error: BaseException) -> Refused:
+        self._state.count("handlers-raised")
+        words = words_of(error)
+        log.error("a handler raised", handler=answer.name, error=words, exc_info=error)
+        return Refused(code="error", why=f"{answer.name} raised {words}", again=True)
+
+    def _authorised(self, level: Level, delivery: Delivery) -> Answer | Refused:
         """Who answers this ask, or why nobody does: judged by the login that the broker validated."""
         if not delivery.user_id:
             return Refused(code="not-authorised", why="the ask carries no login validated by the broker")
         if not delivery.reply_to.startswith(f"{delivery.user_id}."):
             return Refused(code="not-authorised", why="its reply address is not the asker's own")
         answer = self._answers.get(delivery.type)
-        if answer is None:
-            return Refused(code="no-handler", why=f"{self._me} answers no {delivery.type!r}")
+        if answer is None or answer.ask.level != level.name:
+            return Refused(code="no-handler", why=f"{self._me} answers no {delivery.type!r} at level {level.name}")
         try:
             module = Identity.parse(delivery.user_id).module
         except BadName as bad:
@@ -229,28 +252,30 @@ class Answerer:
     # ------------------------------------------------------------------------------------------------ replies
 
     def _reply(self, delivery: Delivery, outcome: Outcome) -> None:
+        self._send(delivery, _json(outcome))
+
+    def _send(self, delivery: Delivery, body: bytes) -> None:
         if not delivery.user_id or not delivery.reply_to.startswith(f"{delivery.user_id}."):
             return
-        body = outcome.model_dump_json().encode()
         try:
             self._publish(delivery, body)
         except TooLarge as too_large:
             log.error("an answer is too large", type=delivery.type, why=str(too_large))
-            self._publish(delivery, Refused(code="too-large", why=str(too_large)).model_dump_json().encode())
+            self._publish(delivery, _json(Refused(code="too-large", why=str(too_large))))
 
     def _publish(self, delivery: Delivery, body: bytes) -> None:
         if self._wire is None:
             self._state.count("replies-on-a-lost-session")
             return
         properties = Properties(
-            type=delivery.type,
+            type=carried(delivery.type),
             message_id=f"{self._me}.{next(self._numbers)}",
-            correlation_id=delivery.message_id,
+            correlation_id=carried(delivery.message_id),
             app_id=self._me,
             user_id=self._me,
         )
         try:
-            self._wire.publish(wire.REPLIES, delivery.reply_to, body, properties)
+            self._wire.publish(wire.REPLIES, carried(delivery.reply_to), body, properties)
         except (SessionLost, ChannelLost):
             self._state.count("replies-on-a-lost-session")
 
@@ -258,6 +283,22 @@ class Answerer:
         """A reply found nobody: its asker is gone. Said once; the ask will be made again if it still matters."""
         self._state.count("replies-to-nobody")
         log.info("an asker was gone before its reply", correlation_id=returned.correlation_id, type=returned.type)
+
+
+class _Unsound(Exception):
+    """An ask that cannot be read: what is wrong with it, and where."""
+
+
+def _read(ask: type[Ask[Any]], body: bytes) -> Ask[Any]:
+    try:
+        return ask.model_validate_json(body)
+    except ValidationError as malformed:
+        first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise _Unsound(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
+
+
+def _json(outcome: Outcome) -> bytes:
+    return outcome.model_dump_json().encode()
 
 
 def _budget_of(delivery: Delivery) -> float:

@@ -14,10 +14,11 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from mesh_runtime.asking.outcome import outcome_classes, reader_of
-from mesh_runtime.asking.record import Question, QuestionRecord
-from mesh_runtime.asking.scope import Scope, current_scope, trace_header
+from mesh_runtime.asking.record import Attempt, QuestionRecord
+from mesh_runtime.asking.scope import Scope, carried, current_scope, trace_header
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, Session, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
@@ -31,6 +32,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 #: Asks in flight at once from one runtime; more wait for a place, within their own budget.
 MOST_IN_FLIGHT = 1024
+#: Seconds. A day is longer than anybody waits here, and what AMQP's ``expiration`` is clamped to.
+LONGEST_BUDGET = 86_400.0
 #: Bytes waiting to be written to the broker above which new asks wait.
 MOST_BACKLOG = 8 * 1024 * 1024
 
@@ -47,10 +50,20 @@ class _Pending:
     replies: dict[str, Delivery] = field(default_factory=dict)
 
 
-def label_of(ask: Ask[Any]) -> str:
-    """``store-reachable-from(machine='alpha')``: a question as people read it, bounded in length."""
-    text = f"{ask.contract}({', '.join(f'{name}={getattr(ask, name)!r}' for name in type(ask).model_fields)})"
+def label_of(ask: Ask[Any], of: Collection[str] = ()) -> str:
+    """``store-reachable-from(machine='alpha')``: a question as people read it, bounded in length; ``of`` is whom all it is asked."""
+    fields = ", ".join(f"{name}={getattr(ask, name)!r}" for name in type(ask).model_fields)
+    text = f"{ask.contract}({fields})" + (f" of {', '.join(sorted(of))}" if of else "")
     return text if len(text) <= 400 else f"{text[:360]}… {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+
+
+def _key_of(ask: Ask[Any], of: Collection[str]) -> str:
+    """What makes it the same question: type, content as it travels, and whom it is asked. Two questions may read alike to people."""
+    try:
+        content = ask.model_dump_json()
+    except ValueError:  # it cannot travel; it was asked all the same
+        content = repr(ask)
+    return f"{ask.type_name()} {content} {','.join(sorted(of))}"
 
 
 class Asker:
@@ -90,8 +103,15 @@ class Asker:
     def ask_each(self, question: Ask[Any], of: Collection[str], budget: float | None = None) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask one question of several identities; see ``ModuleRuntime.ask_each``."""
         scope = current_scope()
-        entry = self._enter(question, scope)
-        return self._on_own_loop(lambda: self._ask_each(question, entry, scope, frozenset(of), budget))
+        expected = frozenset((of,) if isinstance(of, str) else of)
+        attempts = self._enter(question, scope, expected)
+        for who in expected:
+            module = Identity.parse(who).module
+            if question.answered_by not in ("", module):
+                raise ValueError(f"{who} cannot answer {question.contract}: the module {question.answered_by!r} alone does")
+        if not expected:
+            raise ValueError(f"{question.contract} is asked of nobody: name at least one identity")
+        return self._on_own_loop(lambda: self._ask_each(question, attempts, scope, expected, budget))
 
     def compose(self, module: str, machine: Machine, budget: float | None = None) -> Coroutine[Any, Any, Any]:
         """Ask a module's composing runtime for its sections; for the holder of the controller's seat."""
@@ -99,13 +119,15 @@ class Asker:
         ask = Compose(machine=machine)
         return self._on_own_loop(lambda: self._ask_compose(module, ask, scope, budget))
 
-    def _enter(self, question: Ask[Any], scope: Scope | None) -> tuple[Question, ...]:
+    def _enter(self, question: Ask[Any], scope: Scope | None, of: Collection[str] = ()) -> tuple[Attempt, ...]:
         if scope is not None:
             records: Collection[QuestionRecord] = () if scope.record is None else (scope.record,)
-        else:  # code that the library did not start: which compose it serves cannot be known, so it is charged to all of them
+        else:  # code that serves no handler now: which compose it works for cannot be known, so it is charged to all of them
             records = tuple(self.composes)
-        label = label_of(question) if records else ""
-        return tuple(record.enter(label) for record in records)
+        if not records:
+            return ()
+        key, label = _key_of(question, of), label_of(question, of)
+        return tuple(record.enter(key, label) for record in records)
 
     async def _on_own_loop(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         own = self._loop
@@ -114,14 +136,14 @@ class Asker:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), own))
 
     async def _ask_all(
-        self, questions: tuple[Ask[Any], ...], entries: list[tuple[Question, ...]], scope: Scope | None, budget: float | None
+        self, questions: tuple[Ask[Any], ...], attempts: list[tuple[Attempt, ...]], scope: Scope | None, budget: float | None
     ) -> Any:
         if len(questions) == 1:
-            outcome = await self._ask_one(questions[0], entries[0], scope, budget)
+            outcome = await self._ask_one(questions[0], attempts[0], scope, budget)
             if isinstance(outcome, Missing):
                 raise Unanswered([outcome])
             return outcome
-        both = zip(questions, entries, strict=True)
+        both = zip(questions, attempts, strict=True)
         outcomes = await asyncio.gather(*(self._ask_one(*one, scope, budget) for one in both), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -130,31 +152,34 @@ class Asker:
             raise Unanswered(missing)
         return tuple(outcomes)
 
-    async def _ask_one(self, ask: Ask[Any], entry: tuple[Question, ...], scope: Scope | None, budget: float | None) -> Any:
-        outcome = await self._settled(ask, entry, self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget))
+    async def _ask_one(self, ask: Ask[Any], attempts: tuple[Attempt, ...], scope: Scope | None, budget: float | None) -> Any:
+        outcome = await self._settled(ask, attempts, self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget))
         if isinstance(outcome, Delivery):
             outcome = self._read(ask, outcome)
-        for question in entry:
+        for attempt in attempts:
             if isinstance(outcome, Missing):
-                question.failed(outcome)
+                attempt.failed(outcome)
             else:
-                question.answered(_rested(question.label, outcome))
+                attempt.answered(_rested(attempt.question.label, outcome))
         return outcome
 
     async def _ask_each(
-        self, ask: Ask[Any], entry: tuple[Question, ...], scope: Scope | None, of: frozenset[str], budget: float | None
+        self, ask: Ask[Any], attempts: tuple[Attempt, ...], scope: Scope | None, of: frozenset[str], budget: float | None
     ) -> dict[str, Any]:
         sent = self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget, of)
-        ended = await self._settled(ask, entry, sent)
+        ended = await self._settled(ask, attempts, sent)
         replies = {who: self._read(ask, reply) for who, reply in ended.items()} if isinstance(ended, dict) else {}
-        bad = [f"{who} ({one.detail or one.reason})" for who, one in sorted(replies.items()) if isinstance(one, Missing)]
-        if isinstance(ended, Missing) or bad:
-            missing = ended if isinstance(ended, Missing) else Missing(question=label_of(ask), reason=Reason.PARTIAL, detail=", ".join(bad))
-            for question in entry:
-                question.failed(missing)
+        wrong = [f"{who}: {one.reason} ({one.detail})" for who, one in sorted(replies.items()) if isinstance(one, Missing)]
+        wrong += [f"no answer from {who}" for who in sorted(of - replies.keys())]
+        if isinstance(ended, Missing) or wrong:
+            partial = Missing(question=label_of(ask, of), reason=Reason.PARTIAL, detail="; ".join(wrong))
+            missing = ended.model_copy(update={"question": partial.question}) if isinstance(ended, Missing) else partial
+            for attempt in attempts:
+                attempt.failed(missing)
             raise Unanswered([missing])
-        for question in entry:
-            question.answered(_rested(question.label, replies[min(replies)]))
+        for attempt in attempts:
+            for reply in replies.values():
+                attempt.answered(_rested(attempt.question.label, reply))
         return replies
 
     async def _ask_compose(self, module: str, ask: Compose, scope: Scope | None, budget: float | None) -> Any:
@@ -166,15 +191,17 @@ class Asker:
             )
         return outcome
 
-    async def _settled(self, ask: Ask[Any], entry: tuple[Question, ...], sent: Awaitable[Any]) -> Any:
-        """Await an ask; one that is cut short from outside is a question without an answer."""
+    async def _settled(self, ask: Ask[Any], attempts: tuple[Attempt, ...], sent: Awaitable[Any]) -> Any:
+        """Await an ask; one that is cut short from outside, or cannot be made at all, is a question without an answer."""
         try:
             return await sent
-        except (asyncio.CancelledError, LevelError) as cut:
-            detail = str(cut) if isinstance(cut, LevelError) else "cut short by the one who asked"
-            for question in entry:
-                reason = Reason.REFUSED if isinstance(cut, LevelError) else Reason.TIME_OUT
-                question.failed(Missing(question=label_of(ask), reason=reason, detail=detail))
+        except BaseException as cut:
+            if isinstance(cut, asyncio.CancelledError):
+                reason, detail = Reason.TIME_OUT, "cut short by the one who asked"
+            else:
+                reason, detail = Reason.REFUSED, f"{type(cut).__name__}: {cut}"
+            for attempt in attempts:
+                attempt.failed(Missing(question=attempt.question.label, reason=reason, detail=detail))
             raise
 
     # ------------------------------------------------------------------------------------------------ one ask on the wire
@@ -196,7 +223,7 @@ class Asker:
             raise LevelError(f"{scope.what} runs at level {scope.level} and asked {label_of(ask)} at level {ask.level}: ask below only")
         loop = asyncio.get_running_loop()
         now = loop.time()
-        deadline = now + (wire.DEFAULT_BUDGET if budget is None else budget)
+        deadline = now + (wire.DEFAULT_BUDGET if budget is None else min(budget, LONGEST_BUDGET))
         if scope is not None and scope.deadline is not None:
             deadline = min(deadline, now + (scope.deadline - now) * wire.NESTED_SHARE)
         if (exchange, key) not in self._allowed:
@@ -237,7 +264,7 @@ class Asker:
         properties = Properties(
             type=ask.type_name(),
             message_id=message_id,
-            correlation_id=correlation or message_id,
+            correlation_id=carried(correlation) or message_id,
             reply_to=wire.reply_key(self._me, session.id),
             app_id=self._me,
             user_id=self._me,
@@ -249,8 +276,8 @@ class Asker:
         try:
             line.publish(exchange, key, ask.model_dump_json().encode(), properties)
             return await pending.ended
-        except TooLarge as too_large:
-            return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=str(too_large))
+        except (TooLarge, PydanticSerializationError) as unsendable:
+            return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=str(unsendable))
         except (SessionLost, ChannelLost) as lost:
             return Missing(question=label_of(ask), reason=Reason.SESSION_LOST, detail=str(lost))
         finally:
@@ -262,8 +289,7 @@ class Asker:
         if pending is None:
             return
         if pending.expected:
-            silent = ", ".join(sorted(pending.expected - pending.replies.keys()))
-            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.PARTIAL, detail=f"no answer from {silent}"))
+            self._end(pending, pending.replies)
         else:
             on = pending.module or "anybody"
             self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.TIME_OUT, detail=f"no answer from {on} in time"))
@@ -283,6 +309,8 @@ class Asker:
             self._drop(reply, "foreign-replies", f"it is of type {reply.type!r}, the ask of {pending.ask.type_name()!r}")
         elif not self._may_answer(reply.user_id, pending):
             self._drop(reply, "foreign-replies", f"{reply.user_id or 'nobody validated'} may not answer it")
+        elif reply.received > pending.deadline and pending.expected:
+            self._drop(reply, "late-replies", f"{reply.user_id} answered after the budget")
         elif reply.received > pending.deadline:
             late = f"{reply.user_id} answered {reply.received - pending.deadline:.3f} s after the budget"
             self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.LATE, detail=late))

@@ -4,6 +4,8 @@ A question is entered at the moment it is asked, before anything is sent. When t
 missing, also one that was caught, put aside, cut short or never awaited. Asking the same again and getting an answer clears it.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mesh_runtime.contracts.composing import Rested
@@ -12,43 +14,63 @@ from mesh_runtime.contracts.outcomes import Missing, Reason
 
 @dataclass(slots=True)
 class Question:
-    """One question, however often it was asked: attempts still open, the last failure that no later answer cleared, the last answer."""
+    """One question, however often it was asked: the attempts that no later answer cleared, and every answer that was given.
+
+    An attempt that is open has no ``Missing`` yet. All answers are kept, since an author's code may use an earlier one than the last: one
+    that has moved meanwhile must be seen by whoever judges what the compose rests on.
+    """
 
     label: str
-    open: int = 0
-    missing: Missing | None = None
-    rested: Rested | None = None
+    attempts: dict[int, Missing | None] = field(default_factory=dict)
+    rested: dict[str, Rested] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def answered(self, rested: Rested) -> None:
-        """An attempt was answered: that clears an earlier failure."""
-        self.open -= 1
-        self.missing, self.rested = None, rested
-
-    def failed(self, missing: Missing) -> None:
-        """An attempt ended without an answer; an earlier answer does not excuse it."""
-        self.open -= 1
-        self.missing = missing
+    def ask(self) -> "Attempt":
+        """It is asked, for the first time or again."""
+        number = next(self._numbers)
+        self.attempts[number] = None
+        return Attempt(self, number)
 
     @property
     def unanswered(self) -> Missing | None:
         """What is missing, or nothing."""
-        if self.missing is None and self.open:
-            return Missing(question=self.label, reason=Reason.OPEN, detail="still open when the compose returned")
-        return self.missing
+        left = list(self.attempts.values())
+        if not left:
+            return None
+        failed = [one for one in left if one is not None]
+        return failed[-1] if failed else Missing(question=self.label, reason=Reason.OPEN, detail="still open when the compose returned")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One time that a question was asked. Numbered in the order of asking, which is what *again* means: not the order of ending."""
+
+    question: Question
+    number: int
+
+    def answered(self, rested: Rested) -> None:
+        """It was answered: that clears whatever became of the times before."""
+        attempts = self.question.attempts
+        for earlier in [number for number in list(attempts) if number <= self.number]:
+            attempts.pop(earlier, None)
+        self.question.rested[f"{rested.by} {rested.outcome} {rested.fingerprint}"] = rested
+
+    def failed(self, missing: Missing) -> None:
+        """It ended without an answer; an answer to an earlier one does not excuse it."""
+        if self.number in self.question.attempts:
+            self.question.attempts[self.number] = missing
 
 
 @dataclass(slots=True, eq=False)
 class QuestionRecord:
-    """Questions in the order in which they were first asked. Entered from any thread: each step is one atomic operation."""
+    """Questions in the order in which they were first asked. Entered from any thread: each step is one atomic operation of a ``dict``."""
 
     module: str
     questions: dict[str, Question] = field(default_factory=dict)
 
-    def enter(self, label: str) -> Question:
-        """A question is asked. The same question again stands in the same place."""
-        question = self.questions.setdefault(label, Question(label))
-        question.open += 1
-        return question
+    def enter(self, key: str, label: str) -> Attempt:
+        """A question is asked. ``key`` is what makes it the same question, ``label`` is for people."""
+        return self.questions.setdefault(key, Question(label)).ask()
 
     def unanswered(self) -> tuple[Missing, ...]:
         """Every question without an answer."""
@@ -56,4 +78,4 @@ class QuestionRecord:
 
     def rested(self) -> tuple[Rested, ...]:
         """Every answer that the compose rests on."""
-        return tuple(one.rested for one in list(self.questions.values()) if one.rested is not None)
+        return tuple(rested for one in list(self.questions.values()) for rested in list(one.rested.values()))

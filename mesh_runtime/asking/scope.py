@@ -1,23 +1,30 @@
 """On whose behalf code runs: the level, the deadline and the record of questions that asks made from here are charged to.
 
-The library opens a scope around everything of an author's that it calls. A scope travels with the context, so tasks and
-``asyncio.to_thread`` inherit it; a thread of the author's own making does not, and what it asks is charged to every compose in flight
-(see ``record``).
+The library opens a scope around each handler of an author's that it calls. A scope travels with the context, so tasks and
+``asyncio.to_thread`` inherit it. Code that serves no handler now (a thread of the author's own making, ``keep``, a task that outlived the
+handler which started it) may still ask on behalf of a compose, as a shared worker does: what it asks is charged to every compose in
+flight (see ``record``).
 """
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mesh_runtime.asking.record import QuestionRecord
 from mesh_runtime.contracts.wire import LEVELS
 
+#: Bytes of a short string. Source: AMQP 0-9-1, 4.2.5.3.
+SHORT_LIMIT = 255
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False)
 class Scope:
-    """``level`` is the level of the ask being answered, or nothing outside of asks; ``deadline`` is in the loop's time."""
+    """``level`` is the level of the ask being answered, or nothing outside of asks; ``deadline`` is in the loop's time.
+
+    ``over`` is set once the handler has ended: whatever still runs in this scope then runs on nobody's behalf.
+    """
 
     what: str
     level: str = ""
@@ -26,6 +33,7 @@ class Scope:
     correlation: str = ""
     trace: str = ""
     sender: str = ""
+    over: bool = field(default=False, init=False)
 
     def allows(self, level: str) -> bool:
         """Whether an ask of this level may be made here: only below the scope's own level."""
@@ -36,8 +44,9 @@ _current: ContextVar[Scope | None] = ContextVar("mesh_scope", default=None)
 
 
 def current_scope() -> Scope | None:
-    """The scope of the running code, or nothing in code that the library did not start."""
-    return _current.get()
+    """The scope of the running code, or nothing in code that serves no handler now."""
+    scope = _current.get()
+    return None if scope is None or scope.over else scope
 
 
 @contextmanager
@@ -47,7 +56,14 @@ def scoped(scope: Scope) -> Iterator[Scope]:
     try:
         yield scope
     finally:
+        scope.over = True
         _current.reset(token)
+
+
+def carried(text: str) -> str:
+    """As much of an id as AMQP carries in a property (255 bytes): one that was no UTF-8 has grown when it was read."""
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= SHORT_LIMIT else raw[:SHORT_LIMIT].decode(errors="ignore")
 
 
 def trace_header(trace: str) -> str:

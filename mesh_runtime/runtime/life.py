@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from mesh_runtime.asking import Answer, Answerer, Asker, Scope, scoped
+from mesh_runtime.asking import Answer, Answerer, Asker, Scope
 from mesh_runtime.broker import BrokerAt
 from mesh_runtime.compose import Composer
 from mesh_runtime.contracts.composing import Compose
@@ -152,8 +152,7 @@ class Life:
         while True:
             well = asyncio.get_running_loop().call_later(WELL_AFTER, self.state.degrade, "keep", None)
             try:
-                with scoped(Scope(what="keep")):
-                    error = await attempt(module.keep())
+                error = await attempt(module.keep())
             finally:
                 well.cancel()
             if error is None:
