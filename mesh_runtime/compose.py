@@ -6,6 +6,7 @@ option turns this off.
 """
 
 import asyncio
+import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,10 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from mesh_runtime.asking import Asker, QuestionRecord, Scope, scoped
 from mesh_runtime.asking.outcome import members_of
+from mesh_runtime.asking.words import words_of
 from mesh_runtime.contracts.base import ContractError, Section
 from mesh_runtime.contracts.composing import Composed, ComposedSection, Machine
 from mesh_runtime.contracts.outcomes import Missing, Refused, Unanswered
-from mesh_runtime.logging import mask_text
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -35,11 +36,12 @@ class Slot:
     classes: tuple[type[Section], ...]
 
     def read(self, value: object) -> ComposedSection:
-        """``value`` as it travels; raises ``TypeError`` or ``ValidationError`` if it is none of this slot's classes, or not sound."""
+        """``value`` as it travels; raises ``TypeError`` or ``ValueError`` if it is none of this slot's classes, or not sound as such."""
         if not isinstance(value, self.classes):
             names = " or ".join(one.__name__ for one in self.classes)
             raise TypeError(f"section {self.section} must be {names}, not {type(value).__name__}")
-        sound = TypeAdapter(type(value)).validate_json(value.model_dump_json())
+        declared = next(one for one in self.classes if isinstance(value, one))
+        sound = TypeAdapter(declared).validate_json(value.model_dump_json(warnings="none"))
         return ComposedSection(section=self.section, body=sound.model_dump(mode="json"))
 
 
@@ -50,6 +52,8 @@ def slots_of(compose: Callable[..., Any]) -> tuple[Slot, ...]:
     Refused`` of these.
     """
     where = f"{compose.__qualname__}()"
+    if not inspect.iscoroutinefunction(compose):
+        raise ContractError(f"{where} must be `async def`: what may block in it belongs into asyncio.to_thread")
     annotation = typing.get_type_hints(compose, include_extras=True).get("return")
     if annotation is None:
         raise ContractError(f"{where} has no return annotation: write the sections that it composes, as `-> Overlay | Refused`")
@@ -105,23 +109,24 @@ class Composer:
         return self._checked(result, record)
 
     async def _authors(self, machine: Machine, scope: Scope, record: QuestionRecord) -> Any:
-        loop = asyncio.get_running_loop()
+        """What the author's code returned, or what its end means. Part of the message boundary: it raises again what it was, unless
+        unanswered questions are the better reason, or it is this very task that is cancelled."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         limit = None if scope.deadline is None else loop.time() + (scope.deadline - loop.time()) * AUTHORS_SHARE
         running = asyncio.timeout_at(limit)
         try:
             async with running:
                 return await self.compose(machine)
-        except TimeoutError as late:
-            if not running.expired() and not record.unanswered():
-                raise
-            return Refused(code="time-out", why=f"compose of {self.module} did not end within its budget {late}", again=True)
         except Unanswered as unanswered:
             return Refused(code="unanswered", why=str(unanswered), again=True, unanswered=unanswered.missing)
-        except Exception as error:  # part of the message boundary: raised again unless unanswered questions are the better reason
-            if not record.unanswered():
+        except BaseException as error:
+            if running.expired() and isinstance(error, TimeoutError):
+                return Refused(code="time-out", why=f"compose of {self.module} did not end within its budget", again=True)
+            cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+            if cancelled or isinstance(error, GeneratorExit) or not record.unanswered():
                 raise
             log.error("a compose raised beside its unanswered questions", module=self.module, exc_info=error)
-            return Refused(code="error", why=mask_text(f"{type(error).__name__}: {error}"), again=True)
+            return Refused(code="error", why=words_of(error), again=True)
 
     def _refused(self, result: object, missing: tuple[Missing, ...]) -> Refused:
         said = result if isinstance(result, Refused) else None
@@ -131,6 +136,8 @@ class Composer:
         claimed: tuple[Missing, ...] = () if said is None else said.unanswered
         listed = missing + tuple(one for one in claimed if one.question not in known)
         why = "; ".join(str(one) for one in listed)
+        if said is not None and said.code != "unanswered":
+            why += f"; and beside that: {said.code}: {said.why}"
         log.error("a compose is refused: questions went unanswered", module=self.module, unanswered=[str(one) for one in listed])
         code = said.code if said is not None and said.code == "time-out" else "unanswered"
         return Refused(code=code, why=f"{self.module} cannot be composed, unanswered: {why}", again=True, unanswered=listed)
@@ -146,6 +153,8 @@ class Composer:
         except ValidationError as unsound:
             first = unsound.errors(include_url=False, include_input=False, include_context=False)[0]
             return self._short(f"{unsound.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        except ValueError as unwritable:
+            return self._short(f"what JSON cannot say: {unwritable}")
         return Composed(sections=sections, rested=record.rested(), version=self.version)
 
     def _short(self, why: str) -> Refused:
