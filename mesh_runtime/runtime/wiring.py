@@ -92,7 +92,7 @@ class Wiring:
         if not self._parts.listener.listens or self._tells is not None or self._confirmed is None:
             return
         line = await self._session.wire()
-        self._parts.listener.attach(line, self._confirmed)
+        self._parts.listener.attach(self._confirmed)
         queue = wire.tells_queue(self._me)
         self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
 

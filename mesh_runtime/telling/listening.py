@@ -1,8 +1,9 @@
 """Receiving tells: each is settled exactly once, by this code and never by an author's: acknowledged once handled, parked, or given back.
 
 A handler that raises is tried again in this process, a few times with growing gaps, before its tell is parked; so a database that is
-away for a moment costs no message. A handler that is cancelled, because the session ended or the runtime stops, gives its tell back.
-What is not told by who may tell it is parked unread.
+away for a moment costs no message. All tries together have one limit, below the broker's own. A handler that is cancelled, because the
+session ended or the runtime stops, gives its tell back. What is not told by who may tell it is parked unread, and so is a tell that came
+again and again and was never settled: the broker would drop it in the end without a word.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from mesh_runtime.asking.scope import Scope, scoped
+from mesh_runtime.asking.scope import Scope, carried, scoped
+from mesh_runtime.asking.words import words_of
 from mesh_runtime.broker import (
     ChannelLost,
     ConfirmedChannel,
@@ -23,11 +25,10 @@ from mesh_runtime.broker import (
     PublishRefused,
     SessionLost,
     TooLarge,
-    Wire,
 )
 from mesh_runtime.contracts.base import Tell
-from mesh_runtime.contracts.identity import Identity
-from mesh_runtime.logging import mask_text
+from mesh_runtime.contracts.identity import BadName, Identity
+from mesh_runtime.contracts.rights import DELIVERY_LIMIT
 from mesh_runtime.startup import RuntimeState
 from mesh_runtime.telling.parking import now, park
 
@@ -37,8 +38,10 @@ log = structlog.stdlib.get_logger(__name__)
 PREFETCH = 256
 #: Gaps before a raising handler is tried again, in seconds; after the last try its tell is parked.
 RETRY_GAPS = (0.1, 0.4, 1.5)
-#: Seconds that a handler may hold one tell, well below the broker's own limit of 30 minutes (``consumer_timeout``).
+#: Seconds that handling may hold one tell, all tries together: well below the broker's own limit of 30 minutes (``consumer_timeout``).
 HOLD_LIMIT = 600.0
+#: Deliveries in vain after which a tell is parked, well below the policy's limit, at which the broker drops it.
+MOST_DELIVERIES = DELIVERY_LIMIT // 2
 #: Seconds that parking waits for the broker's word, and between tries.
 PARK_DEADLINE = 10.0
 PARK_GAP = 1.0
@@ -53,8 +56,8 @@ class Told:
     name: str
 
 
-class _Unreadable(Exception):
-    """A tell that no retry mends: it cannot be decoded, nobody here handles it, or its sender may not tell it."""
+class _Hopeless(Exception):
+    """A tell that no retry mends: it cannot be decoded, nobody here handles it, its sender may not tell it, or its time is over."""
 
 
 class Listener:
@@ -65,7 +68,6 @@ class Listener:
         self._state = state
         self._told = {one.tell.type_name(): one for one in told}
         self._hold_limit = hold_limit
-        self._line: Wire | None = None
         self._parking: ConfirmedChannel | None = None
         self._at_work: set[asyncio.Task[None]] = set()
 
@@ -79,13 +81,13 @@ class Listener:
         """What it is told."""
         return tuple(one.tell for one in self._told.values())
 
-    def attach(self, line: Wire, parking: ConfirmedChannel) -> None:
-        """Take tells from ``line`` and park over ``parking`` from now on."""
-        self._line, self._parking = line, parking
+    def attach(self, parking: ConfirmedChannel) -> None:
+        """Park over ``parking`` from now on. What comes is settled where it came from."""
+        self._parking = parking
 
     def detach(self) -> None:
         """The session is over: the broker will deliver again whatever was not acknowledged, so its handlers are told to stop."""
-        self._line = self._parking = None
+        self._parking = None
         for task in self._at_work:
             task.cancel("the session is over")
 
@@ -114,64 +116,77 @@ class Listener:
     # ------------------------------------------------------------------------------------------------ one tell
 
     async def _settled(self, delivery: Delivery) -> None:
-        line = self._line
         with structlog.contextvars.bound_contextvars(
             correlation_id=delivery.correlation_id, message_id=delivery.message_id, sender=delivery.user_id, tell=delivery.type
         ):
             try:
                 await self._handled_or_parked(delivery)
             except asyncio.CancelledError:
-                self._give_back(line, delivery)
+                self._give_back(delivery)
                 raise
-            self._settle(line, delivery)
+            self._settle(delivery)
 
     async def _handled_or_parked(self, delivery: Delivery) -> None:
-        first = now()
-        tried = 0
+        first, tried = now(), 0
+        before = _deliveries_before(delivery)
+        limit = asyncio.get_running_loop().time() + self._hold_limit
         while True:
             tried += 1
             try:
-                await self._handled(delivery)
-            except _Unreadable as unreadable:
-                return await self._put_aside(delivery, str(unreadable), tried, first)
-            except asyncio.CancelledError:
+                if before >= MOST_DELIVERIES:
+                    raise _Hopeless(f"never-settled: it came {before + 1} times, and no receiver lived to settle it")
+                await self._handled(delivery, limit)
+            except _Hopeless as hopeless:
+                return await self._put_aside(delivery, str(hopeless), before + tried, first)
+            except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                words = "CancelledError"
-            except BaseException as error:
-                words = mask_text(f"{type(error).__name__}: {error}")
-                log.error("a handler of tells raised", error=words, tried=tried, exc_info=error)
+                reason = self._raised(delivery, error, tried)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
+                reason = self._raised(delivery, error, tried)
             else:
                 return None
-            self._state.count("handlers-raised")
             if tried > len(RETRY_GAPS):
-                return await self._put_aside(delivery, f"its handler raised {words}", tried, first)
+                return await self._put_aside(delivery, reason, before + tried, first)
             await asyncio.sleep(RETRY_GAPS[tried - 1])
 
-    async def _handled(self, delivery: Delivery) -> None:
+    def _raised(self, delivery: Delivery, error: BaseException, tried: int) -> str:
+        self._state.count("handlers-raised")
+        told, words = self._told.get(delivery.type), words_of(error)
+        name = told.name if told is not None else "?"
+        log.error("a handler of tells raised", handler=name, error=words, tried=tried, exc_info=error)
+        return f"raised: {name}: {words}"
+
+    async def _handled(self, delivery: Delivery, limit: float) -> None:
         told = self._told.get(delivery.type)
         if told is None:
-            raise _Unreadable(f"not-handled: nobody here is told {delivery.type!r}")
-        module = delivery.user_id.partition("@")[0]
-        if not delivery.user_id or (told.tell.told_by and module != told.tell.told_by):
+            raise _Hopeless(f"not-handled: nobody here is told {delivery.type!r}")
+        if not _may_tell(delivery.user_id, told.tell):
             who = delivery.user_id or "a login that the broker did not validate"
-            raise _Unreadable(f"not-authorised: {told.tell.told_by or 'a known login'} tells {delivery.type}, not {who}")
+            raise _Hopeless(f"not-authorised: {told.tell.told_by or 'a known login'} tells {delivery.type}, not {who}")
+        if delivery.malformed:
+            raise _Hopeless(f"malformed: {delivery.malformed}")
         try:
             tell = told.tell.model_validate_json(delivery.body)
         except ValidationError as malformed:
             first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
-            raise _Unreadable(f"malformed: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
-        scope = Scope(what=told.name, correlation=delivery.correlation_id, sender=delivery.user_id)
-        limit = asyncio.timeout(self._hold_limit)
+            raise _Hopeless(f"malformed: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
+        scope = Scope(what=told.name, correlation=carried(delivery.correlation_id), sender=delivery.user_id)
+        hold = asyncio.timeout_at(limit)
         with scoped(scope):
             try:
-                async with limit:
+                async with hold:
                     await told.handle(tell, scope)
             except TimeoutError:
-                if limit.expired():
-                    raise TimeoutError(f"{told.name} held its tell for more than {self._hold_limit:g} s") from None
-                raise
+                if not hold.expired():
+                    raise
+                self._state.count("handlers-out-of-time")
+                words = f"{told.name} held its tell for more than {self._hold_limit:g} s"
+                log.error("a handler of tells was cut at its limit", handler=told.name, why=words)
+                raise _Hopeless(f"time-out: {words}") from None
 
     async def _put_aside(self, delivery: Delivery, reason: str, tried: int, first: str) -> None:
         self._state.count("tells-parked")
@@ -184,16 +199,29 @@ class Listener:
             await asyncio.sleep(PARK_GAP)
         raise asyncio.CancelledError("the session ended before a tell was parked")
 
-    def _settle(self, line: Wire | None, delivery: Delivery) -> None:
+    def _settle(self, delivery: Delivery) -> None:
         try:
-            if line is not None:
-                line.ack(delivery.delivery_tag)
+            delivery.consumer.ack(delivery.delivery_tag)
         except (SessionLost, ChannelLost):
             self._state.count("acks-on-a-lost-session")
 
-    def _give_back(self, line: Wire | None, delivery: Delivery) -> None:
+    def _give_back(self, delivery: Delivery) -> None:
         try:
-            if line is not None:
-                line.nack(delivery.delivery_tag, requeue=True)
+            delivery.consumer.nack(delivery.delivery_tag, requeue=True)
         except (SessionLost, ChannelLost):
             self._state.count("acks-on-a-lost-session")
+
+
+def _may_tell(login: str, tell: type[Tell]) -> bool:
+    """Judged by the login that the broker validated; a tell without one is nobody's."""
+    try:
+        module = Identity.parse(login).module
+    except BadName:
+        return False
+    return tell.told_by in ("", module)
+
+
+def _deliveries_before(delivery: Delivery) -> int:
+    """How often the broker has delivered it before, by its own count (quorum queues; RabbitMQ guide *Quorum Queues*)."""
+    count = delivery.headers.get("x-delivery-count", 0) if delivery.redelivered else 0
+    return count if isinstance(count, int) else 0

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import structlog
 
-from mesh_runtime.asking.scope import current_scope, trace_header
+from mesh_runtime.asking.scope import carried, current_scope, trace_header
 from mesh_runtime.broker import (
     ChannelLost,
     ConfirmedChannel,
@@ -83,7 +83,7 @@ class Teller:
         properties = Properties(
             type=tell.type_name(),
             message_id=message_id,
-            correlation_id=(scope.correlation if scope is not None else "") or message_id,
+            correlation_id=(carried(scope.correlation) if scope is not None else "") or message_id,
             app_id=self._me,
             user_id=self._me,
             headers={wire.TRACE_HEADER: trace_header(scope.trace if scope is not None else ""), **headers},
