@@ -160,9 +160,10 @@ class PrivateBroker:
         """
         self.evaluate(f"application:set_env({application}, {key}, {value}).")
 
-    def replace_certificate(self, leaf: Leaf, ca: CertificateAuthority | None = None) -> None:
-        """Serve `leaf` (and `ca` beside it) from the next handshake on; open connections stay as they are."""
-        self._files.write_certificate((ca or self.ca).certificate, leaf)
+    def replace_certificate(self, leaf: Leaf, ca: CertificateAuthority | bytes | None = None) -> None:
+        """Serve `leaf` (and `ca`, or its PEM, beside it) from the next handshake on; open connections stay as they are."""
+        authority = ca or self.ca
+        self._files.write_certificate(authority if isinstance(authority, bytes) else authority.certificate, leaf)
         if self.running:
             self.evaluate("ssl:clear_pem_cache().")
 
