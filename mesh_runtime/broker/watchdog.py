@@ -29,6 +29,13 @@ class Watchdog:
         self._timer.cancel()
 
     def _look(self) -> None:
+        try:
+            self._judge()
+        except BaseException as error:  # a session that nobody watches any more is over
+            self._link.abort(f"the watchdog failed: {type(error).__name__}: {error}")
+            raise
+
+    def _judge(self) -> None:
         heard = self._link.heard
         silent_at = heard + self._limit
         now = self._loop.time()

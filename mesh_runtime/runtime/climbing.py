@@ -15,6 +15,7 @@ import structlog
 from mesh_runtime.asking import Scope, scoped
 from mesh_runtime.broker import BrokerAt, Session, open_session
 from mesh_runtime.logging import mask_text
+from mesh_runtime.runtime.exiting import not_exiting
 from mesh_runtime.runtime.wiring import Parts, Wiring
 from mesh_runtime.startup import PACES, Cause, Kind, RuntimeState, Stage, StageFault, climbing_waits, waiting
 from mesh_runtime.tasks import attempt
@@ -53,6 +54,8 @@ class Climber:
                 await asyncio.sleep(self._gap_after(fault))
                 continue
             why = ""
+            session.on_blocked = self._blocked
+            self._blocked(session.blocked)
             try:
                 self.session, self.wiring = session, Wiring(session, self.parts)
                 await self._climb_on(session, self.wiring)
@@ -66,6 +69,8 @@ class Climber:
                 self.state.lost(why)
                 log.warning("the session is lost", session=session.id, why=why)
             finally:
+                session.on_blocked = lambda _: None
+                self._blocked("")
                 wiring, self.session, self.wiring = self.wiring, None, None
                 if wiring is not None:
                     wiring.detach(why or "the runtime is stopping")
@@ -113,7 +118,7 @@ class Climber:
 
     async def _prepared(self) -> None:
         with scoped(Scope(what="prepare")):
-            await self.prepare()
+            await not_exiting(self.prepare())
 
     def _unknown(self, stage: Stage, error: Exception) -> StageFault:
         """What is unknown is waited for too: shown with type and text, its traceback logged once."""
@@ -124,6 +129,10 @@ class Climber:
         return waiting(stage, type(error).__name__, text)
 
     # ------------------------------------------------------------------------------------------------ showing
+
+    def _blocked(self, reason: str) -> None:
+        """The broker's alarm: it reads nothing that is published until it is over. A state to show, not a delay to sit through."""
+        self.state.degrade("broker", f"it reads nothing that is published here: {reason}" if reason else None)
 
     def _entering(self, stage: Stage) -> None:
         self.state.climbing(stage)

@@ -22,6 +22,7 @@ from mesh_runtime.health.lag import LoopLag
 from mesh_runtime.health.serving import serve_state
 from mesh_runtime.logging import install_loop_hook
 from mesh_runtime.runtime.climbing import Climber
+from mesh_runtime.runtime.exiting import not_exiting
 from mesh_runtime.runtime.manifest import manifest_of
 from mesh_runtime.runtime.module import ModuleRuntime
 from mesh_runtime.runtime.threads import in_thread
@@ -136,23 +137,26 @@ class Life:
     # ------------------------------------------------------------------------------------------------ its parts
 
     async def _serve(self) -> None:
-        """The state on its socket. A state directory that cannot be used yet is waited for like anything else."""
+        """The state on its socket. Whatever goes wrong with it (a directory that cannot be used yet, as a rule) is waited for."""
         while True:
-            try:
-                async with serve_state(self.runtime.state_dir, self.state.snapshot):
-                    self.state.degrade("state", None)
-                    await asyncio.Event().wait()
-            except OSError as unusable:
-                self.state.degrade("state", f"{self.runtime.state_dir}: {unusable.strerror or unusable}")
-                log.error("the state cannot be shown", directory=str(self.runtime.state_dir), error=str(unusable))
+            error = await attempt(self._serving())
+            words = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+            unexpected = None if isinstance(error, OSError) else error
+            self.state.degrade("state", f"{self.runtime.state_dir}: {words}")
+            log.error("the state cannot be shown", directory=str(self.runtime.state_dir), error=words, exc_info=unexpected)
             await asyncio.sleep(RESTART_GAP)
+
+    async def _serving(self) -> None:
+        async with serve_state(self.runtime.state_dir, self.state.snapshot):
+            self.state.degrade("state", None)
+            await asyncio.Event().wait()
 
     async def _keep(self, module: ModuleRuntime) -> None:
         """The author's ``keep``: started again when it raises; when it returns, there is nothing to keep."""
         while True:
             well = asyncio.get_running_loop().call_later(WELL_AFTER, self.state.degrade, "keep", None)
             try:
-                error = await attempt(module.keep())
+                error = await attempt(not_exiting(module.keep()))
             finally:
                 well.cancel()
             if error is None:

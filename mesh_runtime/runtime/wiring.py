@@ -16,7 +16,7 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.composing import Compose
 from mesh_runtime.contracts.declaring import SignedDeclaration
 from mesh_runtime.contracts.identity import Identity
-from mesh_runtime.startup import Stage, waiting
+from mesh_runtime.startup import Stage, StageFault, waiting
 from mesh_runtime.telling import Listener, Teller
 from mesh_runtime.telling.listening import PREFETCH
 
@@ -72,28 +72,36 @@ class Wiring:
             await session.bind(tells, exchange, key)
 
     async def _attach(self, replies: str) -> None:
+        """Open the session's channels, all of them or none: half of them, tried again, would consume twice from one queue."""
         session, parts = self._session, self._parts
-        main = await session.wire()
-        main.on_returned = self._returned
-        await main.consume(replies, self._replied, no_ack=True, on_cancelled=self._cancelled)
-        lines: dict[str, Wire] = {}
-        for name, level in parts.answerer.levels.items():
-            line = lines[name] = await session.wire()
-            queue = wire.asks_queue(self._me, session.id, name)
-            await line.consume(queue, parts.answerer.receiver(name), prefetch=level.bound, on_cancelled=self._cancelled)
-        confirmed = await session.confirmed()
+        try:
+            main = await session.wire()
+            main.on_returned = self._returned
+            await main.consume(replies, self._replied, no_ack=True, on_cancelled=self._cancelled)
+            lines: dict[str, Wire] = {}
+            for name, level in parts.answerer.levels.items():
+                line = lines[name] = await session.wire()
+                queue = wire.asks_queue(self._me, session.id, name)
+                await line.consume(queue, parts.answerer.receiver(name), prefetch=level.bound, on_cancelled=self._cancelled)
+            confirmed = await session.confirmed()
+        except BaseException:
+            session.abort("its channels could not all be opened")
+            raise
         parts.asker.attach(session, main)
         parts.answerer.attach(main, lines)
         parts.teller.attach(confirmed)
         self._main, self._confirmed = main, confirmed
 
     async def listen(self) -> None:
-        """Take tells: after ``prepare``, since a tell's handler may need what that made ready."""
+        """Take tells: after ``prepare``, since a tell's handler may need what that made ready; and alone: not beside another consumer,
+        which is this identity a second time, or a lost session of it that the broker still believes in."""
         if not self._parts.listener.listens or self._tells is not None or self._confirmed is None:
             return
+        queue = wire.tells_queue(self._me)
+        if count := await self._session.consumer_count(queue):
+            raise self._not_alone(queue, count)
         line = await self._session.wire()
         self._parts.listener.attach(self._confirmed)
-        queue = wire.tells_queue(self._me)
         self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
 
     async def prove(self) -> None:
@@ -104,10 +112,18 @@ class Wiring:
         properties = Properties(type=PROOF_TYPE, message_id=f"{self._session.id}.proof", app_id=str(self._me), user_id=str(self._me))
         main.publish(wire.REPLIES, wire.reply_key(self._me, self._session.id), b"{}", properties)
         await asyncio.shield(self._proof)
-        if self._parts.listener.listens:
-            queue = wire.tells_queue(self._me)
-            if (count := await self._session.consumer_count(queue)) != 1:
-                raise waiting(Stage.PROOF, "other-consumer", f"{queue} has {count} consumers, it must have this one alone", queue)
+        await self.listen()
+        if self._tells is None:
+            return
+        queue = wire.tells_queue(self._me)
+        if (count := await self._session.consumer_count(queue)) != 1:
+            (line, _), self._tells = self._tells, None
+            await line.close()
+            raise self._not_alone(queue, count - 1)
+
+    def _not_alone(self, queue: str, others: int) -> StageFault:
+        words = f"{queue} has {others} other consumer(s): a second runtime of {self._me}, or a session that it lost"
+        return waiting(Stage.PROOF, "other-consumer", words, queue)
 
     async def bind_asks(self) -> None:
         """Become routable: bind what is answered."""
