@@ -110,18 +110,22 @@ def head(data: bytes, at: int) -> Head:
 
 
 def table(data: bytes, at: int, length: int) -> tuple[dict[str, Any], str]:
-    """A field table and, if it cannot be decoded, why. Text is decoded here; a table with anything else by pamqp."""
+    """A field table and, if it cannot be decoded, why. Text is decoded here; a table with anything else by pamqp. Never raises."""
+    raw = data[at : at + 4 + length]
     found: dict[str, Any] = {}
-    place, end = at + 4, at + 4 + length
-    while place < end:
-        stop = place + 1 + data[place]
-        if data[stop] != 0x53:  # 'S', a long string
-            return _table_by_pamqp(data[at:end])
-        (size,) = _U32.unpack_from(data, stop + 1)
-        name = str(data[place + 1 : stop], "utf-8", "replace")
-        place = stop + 5 + size
-        found[name] = str(data[stop + 5 : place], "utf-8", "replace")
-    return found, ""
+    place, end = 4, len(raw)
+    try:
+        while place < end:
+            stop = place + 1 + raw[place]
+            if raw[stop] != 0x53:  # 'S', a long string
+                return _table_by_pamqp(raw)
+            (size,) = _U32.unpack_from(raw, stop + 1)
+            name = str(raw[place + 1 : stop], "utf-8", "replace")
+            place = stop + 5 + size
+            found[name] = str(raw[stop + 5 : place], "utf-8", "replace")
+    except (struct.error, IndexError):
+        place = -1
+    return (found, "") if place == end else ({}, "the headers cannot be decoded: a length in them is wrong")
 
 
 def _table_by_pamqp(encoded: bytes) -> tuple[dict[str, Any], str]:

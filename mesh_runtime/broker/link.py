@@ -10,6 +10,8 @@ must not raise: what it raises ends the link, loudly, since asyncio treats it as
 """
 
 import asyncio
+import contextlib
+import socket
 import struct
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -21,6 +23,7 @@ from pamqp import commands
 from mesh_runtime.broker.encoding import BODY, END, HEADER, HEARTBEAT, METHOD
 
 _FRAME = struct.Struct(">BHI")
+_RESET: Final = struct.pack("ii", 1, 0)  # linger for no time
 _KINDS: Final = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 _FRAME_END: Final = END[0]
 #: Bytes. Far above the broker's 128 KiB; what claims more is no AMQP.
@@ -188,9 +191,14 @@ class Link(asyncio.StreamReaderProtocol):
     # ---------------------------------------------------------------------------------------------------------- ending
 
     def abort(self, reason: str) -> None:
-        """End it now: nothing that was not written yet is, and both ends' sockets are gone a turn later."""
+        """End it now: nothing that was not written yet is, and the socket is gone a turn later.
+
+        By a reset: a plain end leaves the broker with a socket in CLOSE-WAIT for as long as it waits for the rest of a handshake or login.
+        """
         self._end(reason)
         if self._raw is not None:
+            with contextlib.suppress(OSError):
+                self._raw.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._raw.abort()
 
     def finish(self, reason: str) -> None:

@@ -42,7 +42,8 @@ async def secure(
     """
     handshakes = _Handshakes(target, name)
     try:
-        async with asyncio.timeout(PACES[Stage.TRUST].deadline):
+        async with asyncio.timeout(None) as limit:
+            limit.reschedule(asyncio.get_running_loop().time() + PACES[Stage.TRUST].deadline)
             if ca_pin is not None:
                 link, writer = await handshakes.over(made, reading_context())
                 handshakes.chain = await _chain_and_hang_up(link, writer)

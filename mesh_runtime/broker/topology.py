@@ -69,6 +69,9 @@ class Topology:
         await self.ask(commands.Queue.Unbind(queue=queue, exchange=exchange, routing_key=key), f"{queue!r} from {exchange!r} by {key!r}")
 
     async def consumer_count(self, queue: str) -> int:
-        """How many consumers the broker itself counts on a queue (a passive declare)."""
+        """How many consumers the broker itself counts on a queue (a passive declare).
+
+        A quorum queue counts one that was cancelled as long as it holds an unsettled delivery.
+        """
         answer = await self.ask(commands.Queue.Declare(queue=queue, passive=True), f"{queue!r} (passive)")
         return int(answer.consumer_count or 0)
