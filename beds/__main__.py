@@ -1,0 +1,121 @@
+"""``python -m beds list`` and ``python -m beds run NAME [--json] [--hold] [--break STEP]``.
+
+Exit 0: every step is true. 1: one is not. 2: wrong usage. With ``--json`` stdout holds one JSON document; all else is on stderr.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from beds import first_light
+from beds.first_light import STEPS, FirstLight
+from beds.lab import Lab
+from beds.recording import Record
+from beds.table import watching
+from mesh_runtime.testing.founding import MODULES
+from mesh_runtime.testing.installation import NoBroker
+
+BEDS = {first_light.NAME: STEPS}
+
+
+def main() -> int:
+    """Carry out the command line; the exit code."""
+    options = _options()
+    if options.command == "list":
+        for name, steps in BEDS.items():
+            print(f"{name}: {', '.join(steps)}")
+        return 0
+    try:
+        return asyncio.run(_run(options))
+    except NoBroker as missing:
+        print(f"beds: {missing}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m beds", description="End-to-end scenarios on real processes and a real broker.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="list the beds and their steps")
+    run = commands.add_parser("run", help="run a bed")
+    run.add_argument("bed", choices=sorted(BEDS))
+    run.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    run.add_argument("--hold", action="store_true", help="bring the mesh up, print how to use it, and keep it until SIGINT or SIGTERM")
+    run.add_argument("--break", dest="broken", default="", choices=["", *STEPS], metavar="STEP", help="really break this step's part")
+    options = parser.parse_args()
+    if options.command == "run" and options.hold and options.broken:
+        run.error("--hold keeps a mesh that is whole: it does not go with --break")
+    return options
+
+
+async def _run(options: argparse.Namespace) -> int:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    # Where nobody looks at a terminal, lines are whole.
+    record = Record(Console(stderr=True, width=None if sys.stderr.isatty() else 200))
+    async with Lab(MODULES) as lab:
+        bed = FirstLight(lab, record, options.broken)
+        async with watching(record, lab.runtimes):
+            running = asyncio.ensure_future(_held(bed, told) if options.hold else bed.run())
+            ending = asyncio.ensure_future(told.wait())
+            await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
+            interrupted = not running.done() and not options.hold
+            if interrupted:
+                running.cancel()
+                record.say("told to stop: taking everything down", "bold")
+            await asyncio.gather(running, return_exceptions=interrupted)
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+            runtimes = bed.runtimes()
+            await bed.finish()
+    document = {"runtimes": runtimes, "steps": record.steps}
+    record.summary(runtimes)
+    if options.json and not interrupted:
+        print(json.dumps(document, indent=2))
+    return 130 if interrupted else 0 if _all_true(document) else 1
+
+
+async def _held(bed: FirstLight, told: asyncio.Event) -> None:
+    """Bring the mesh up, say how it is used, and keep it until it is told to end."""
+    running = asyncio.ensure_future(bed.bring_up())
+    ending = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
+        if running.done() and running.result():
+            _tell_how(bed)
+            await told.wait()
+    finally:
+        running.cancel()
+        ending.cancel()
+        await asyncio.gather(running, ending, return_exceptions=True)
+
+
+def _tell_how(bed: FirstLight) -> None:
+    """On stdout: it is what this command is for."""
+    lab = bed.lab
+    lines = [
+        "# The mesh is up. It ends with this command (SIGINT or SIGTERM).",
+        f"# machine {lab.founded.machine}, mesh {lab.founded.mesh}, broker {lab.broker.address}, management {lab.broker.management_url}",
+        *(f"# {name}: pid {one.pid}, state {lab.founded.state_dir(name)}" for name, one in lab.runtimes.items()),
+        f"# broker: pids {', '.join(map(str, lab.broker.pids))}",
+        f"# files of the machine: {lab.founded.host_root}",
+        f"# a store's CA to place: mesh place store {lab.founded.machine} address=store.mesh:5000 ca={bed.any_store_ca()}",
+        f"export MESH_CONTEXT={lab.founded.context}",
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def _all_true(document: dict[str, Any]) -> bool:
+    return all(step["ok"] for step in document["steps"].values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
