@@ -135,16 +135,28 @@ async def mark_told(store: Store, machine: str, generation: int, told: str) -> N
 
 
 async def record_report(store: Store, report: Report, moment: str) -> bool:
-    """Keep a machine's newest report; ``False`` if a newer one is known already. Raises ``UnknownMachine``, ``ForeignReport``."""
+    """Keep what a machine reported as facts; returns whether it was news. Raises ``UnknownMachine``, ``ForeignReport``.
+
+    A refusal tells that its declaration was not taken, and nothing of what stands; nor does a failure that names no element. A report older
+    than what is known is none either.
+    """
+    number = report.epoch, report.generation
     async with store.write() as connection:
         mesh, known_machines = await read_mesh(connection), await machine_names(connection)
-        if report.mesh != mesh.mesh:
+        if report.mesh != mesh.mesh and not (report.mesh == "" and (number == (0, 0) or report.verdict == "refused")):
             raise ForeignReport(f"a report of {report.machine} is of the mesh {report.mesh!r}, this is {mesh.mesh!r}")
         if report.machine not in known_machines:
             raise UnknownMachine(report.machine, known_machines)
+        if report.verdict == "refused":
+            row = tables.declarations
+            of = row.c.machine == report.machine, row.c.epoch == report.epoch, row.c.generation == report.generation
+            await connection.execute(update(row).where(*of).values(told="refused"))
+            return True
+        if report.verdict == "failed" and not report.elements:
+            return True
         row = tables.reports
         known = (await connection.execute(select(row.c.epoch, row.c.generation).where(row.c.machine == report.machine))).one_or_none()
-        if known is not None and (report.epoch, report.generation) < (known.epoch, known.generation):
+        if known is not None and number < (known.epoch, known.generation):
             return False
         values = {"epoch": report.epoch, "generation": report.generation, "report": report.model_dump_json(), "heard": moment}
         made = upsert(row).values(machine=report.machine, **values)

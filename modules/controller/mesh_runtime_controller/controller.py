@@ -149,6 +149,6 @@ class Controller(ModuleRuntime):
         """Keep what a host tells of its own machine, and wake the push that waits for it."""
         if self.asked_by != f"host@{report.machine}":
             raise ForeignReport(f"a report of {report.machine} is told by host@{report.machine} alone, this one came from {self.asked_by}")
-        if await record_report(self.store, report, self.moment()):
-            log.info("reported", machine=report.machine, generation=report.generation, verdict=report.verdict)
-            self.pushing.awaited.came(report)
+        news = await record_report(self.store, report, self.moment())
+        log.info("reported", machine=report.machine, generation=report.generation, verdict=report.verdict, why=report.why, news=news)
+        self.pushing.awaited.came(report)

@@ -38,7 +38,7 @@ def is_in_force(composed: ComposedMachine, removed: Sequence[Removal]) -> bool:
     if view.report is None or not view.declared or removed or view.held() != composed.elements or _not_in_force(view):
         return False
     reported = view.report.epoch, view.report.generation
-    return all((one.epoch, one.generation) <= reported or one.told == "not-sent" for one in view.declared)
+    return all((one.epoch, one.generation) <= reported or not one.may_be_taken for one in view.declared)
 
 
 def fingerprint_of(machines: Mapping[str, ComposedMachine | Refused]) -> str:

@@ -1,7 +1,7 @@
 """A push: compose each machine, sign, store, tell, and wait for what its host has seen. One outcome for each machine, whatever comes.
 
-What refuses one machine refuses no other. A declaration is stored before it is told, so a generation is never given twice. Nothing counts as
-done because no error was raised: only a host's report makes it so.
+What refuses one machine refuses no other. A declaration is stored before it is told, so a generation is never given twice. Nothing counts
+as done because no error was raised: only a host's report makes it so.
 """
 
 import asyncio
@@ -90,6 +90,19 @@ class Pushing:
         return names if named else tuple(name for name in names if name not in idle)
 
     async def _composed(self, store: Store, catalog: Catalog, machine: str) -> ComposedMachine | Refused:
+        """Compose one machine; whatever fails there in any way refuses that machine and no other."""
+        outcomes: list[ComposedMachine | Refused] = []
+
+        async def work() -> None:
+            outcomes.append(await self._of_one_revision(store, catalog, machine))
+
+        error = await attempt(work())
+        if error is None:
+            return outcomes[0]
+        log.error("a machine could not be composed", machine=machine, exc_info=error)
+        return Refused(code="error", why=f"{type(error).__name__}: {error}"[:2000], again=True, by=self.controller)
+
+    async def _of_one_revision(self, store: Store, catalog: Catalog, machine: str) -> ComposedMachine | Refused:
         """Compose one machine from one revision; again if that moved."""
         moved = ""
         for _ in range(MOST_TRIES):
@@ -208,7 +221,7 @@ class _OnePush:
     async def _told(self, composed: ComposedMachine, statement: Statement, signed: SignedDeclaration) -> MachineOutcome:
         machine, epoch, generation = statement.machine, statement.epoch, statement.generation
         log.info("declaring", machine=machine, generation=generation, elements=len(composed.elements), removes=len(statement.removes))
-        with self.of.awaited.expecting(machine, epoch, generation) as report:
+        with self.of.awaited.expecting(machine, epoch, generation) as awaited:
             unknown = ""
             try:
                 await self.of.declare(machine, signed, epoch, generation)
@@ -221,11 +234,12 @@ class _OnePush:
             except SendUnknown as error:
                 told, unknown = "unknown", f"; {error}"
             await mark_told(self.store, machine, generation, told)
-            await asyncio.wait([report], timeout=_patience(self.push.patience))
-            if report.done():
-                return judge(report.result(), statement, composed.elements)
+            await asyncio.wait([awaited.report], timeout=_patience(self.push.patience))
+            if awaited.report.done():
+                return judge(awaited.report.result(), statement, composed.elements)
         heard = composed.view.heard
-        why = f"no report of generation {generation} came within {self.push.patience:g} s{unknown}"
+        said = "".join(f"; it told: {words}" for words in awaited.said)
+        why = f"no report of generation {generation} came within {self.push.patience:g} s{unknown}{said}"
         return MachineOutcome(machine=machine, verdict="unheard", generation=generation, by=f"host@{machine}", why=why, since=heard)
 
     async def _list(self, outcomes: dict[str, MachineOutcome], machine: str) -> None:

@@ -65,7 +65,7 @@ class ModuleRests(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A declaration that was signed. ``elements`` maps each to its digest. ``told``: stored, told, not-sent, unknown."""
+    """A declaration that was signed. ``elements`` maps each to its digest. ``told``: stored, told, not-sent, unknown, refused."""
 
     epoch: int
     generation: int
@@ -73,6 +73,11 @@ class Declared:
     told: str
     elements: Mapping[str, str]
     modules: Mapping[str, ModuleRests]
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether its host may have applied it, or may still: unless it certainly did not arrive, or was refused."""
+        return self.told not in ("not-sent", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class MachineView:
             reported = (self.report.epoch, self.report.generation)
             held |= {one.element: one.digest for one in self.report.elements if one.state != "removed"}
         for one in self.declared:
-            if (one.epoch, one.generation) > reported and one.told != "not-sent":
+            if (one.epoch, one.generation) > reported and one.may_be_taken:
                 held |= {element: digest if held.get(element) == digest else "" for element, digest in one.elements.items()}
         return held
 

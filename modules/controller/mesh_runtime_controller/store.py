@@ -30,15 +30,15 @@ from mesh_runtime_controller import tables
 #: Seconds that a transaction waits for another's write.
 BUSY_TIMEOUT = 5.0
 
-_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {int(BUSY_TIMEOUT * 1000)}")
+_PRAGMAS = ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {int(BUSY_TIMEOUT * 1000)}")
 
 
 class Store:
     """An open inventory. Reads are of one moment; writes are whole or not at all, one at a time."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *pragmas: str) -> None:
         self.file = file
-        self._engine = _engine(file)
+        self._engine = _engine(file, (*_PRAGMAS, *pragmas))
         self._writes = self._engine.execution_options(mesh_begin="BEGIN IMMEDIATE")
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ async def _found(file: Path, founding: Founding, moment: str) -> None:
     for left in (new, new.with_name(f"{new.name}-wal"), new.with_name(f"{new.name}-shm")):
         left.unlink(missing_ok=True)  # of a founding that was cut short: it was never in its place
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
-    store = Store(new)
+    store = Store(new, "journal_mode = WAL")  # stays in the file; nothing else is ever written to what may not be ours
     try:
         async with store.write() as connection:
             await connection.run_sync(_create)
@@ -201,7 +201,7 @@ def _alembic() -> Config:
     return config
 
 
-def _engine(file: Path) -> AsyncEngine:
+def _engine(file: Path, pragmas: tuple[str, ...]) -> AsyncEngine:
     # mode=rw: a connection never makes a file; only founding does.
     engine = create_async_engine(f"sqlite+aiosqlite:///file:{quote(str(file.absolute()))}?mode=rw&uri=true")
 
@@ -209,7 +209,7 @@ def _engine(file: Path) -> AsyncEngine:
     def prepared(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # this module says BEGIN itself: the driver's own comes too late for reads
         cursor = connection.cursor()
-        for pragma in _PRAGMAS:
+        for pragma in pragmas:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

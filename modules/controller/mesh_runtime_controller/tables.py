@@ -1,7 +1,7 @@
 """The inventory's tables. Migrations (``migrations/versions``) make them; a test holds the two together.
 
-*Intent*: machines, placements. *Facts*: reports. *What was done*: declarations, refusals. A placement's row is never changed but for its end:
-other parameters are another row, so the history of what operators said stays.
+*Intent*: machines, placements. *Facts*: reports. *What was done*: declarations, refusals. A placement's row is never changed but for its
+end: other parameters are another row, so the history of what operators said stays.
 """
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, MetaData, Table, Text, text
@@ -64,7 +64,8 @@ Index(
     sqlite_where=text("ended_revision IS NULL AND seat IS NOT NULL"),
 )
 
-#: Every declaration that was signed, stored before it is told. ``modules`` says what it rests on, ``elements`` which it holds (JSON).
+#: Every declaration that was signed, stored before it is told. ``modules`` says what it rests on, ``elements`` which it holds (JSON);
+#: ``told`` is stored, told, not-sent, unknown or refused.
 declarations = Table(
     "declarations",
     metadata,
