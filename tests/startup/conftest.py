@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
-from tests.startup.launching import Launcher
+from mesh_runtime.testing.broker import PrivateBroker
+from tests.startup.launching import Launcher, PreparedBroker
 
 
 @pytest_asyncio.fixture
@@ -15,3 +17,9 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launcher]:
     yield launcher
     for process in launcher.processes:
         await process.kill()
+
+
+@pytest.fixture
+def prepared(own_broker: PrivateBroker, tmp_path: Path) -> PreparedBroker:
+    """A broker of this test's own, not started yet, whose logins are prepared."""
+    return PreparedBroker(own_broker, tmp_path)

@@ -1,6 +1,7 @@
 """What the tests of starting and stopping share: processes of real entry points, and an asker outside of them."""
 
 import asyncio
+import math
 import secrets
 import signal
 import time
@@ -15,12 +16,15 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.contracts.manifest import Manifest
 from mesh_runtime.contracts.outcomes import Reason, Unanswered
-from mesh_runtime.contracts.rights import rights_of
+from mesh_runtime.contracts.rights import definitions, rights_of
 from mesh_runtime.runtime import ModuleRuntime, manifest_of
 from mesh_runtime.settings import read_credentials
 from mesh_runtime.startup import RuntimeState, StageFault
+from mesh_runtime.testing.broker import PrivateBroker
+from mesh_runtime.testing.broker_files import password_hash
 from mesh_runtime.testing.processes import RuntimeProcess, program_of
 from mesh_runtime.testing.running import Runtimes
+from mesh_runtime.trust.context import reading_context
 
 ANY_PIN = "a5" * 32
 PUPIL = Manifest(module="pupil", version="0", command=("none",), tells=("noted.1",))
@@ -28,17 +32,15 @@ PUPIL = Manifest(module="pupil", version="0", command=("none",), tells=("noted.1
 
 def environment(directory: Path, broker: str, machine: str = "alpha", module: str = "networking", **more: str) -> dict[str, str]:
     """The variables of a runtime that has a login and a pin, but perhaps no broker; ``more`` adds or overrides, an empty value unsets."""
-    credentials = directory / "credentials" / machine
-    credentials.mkdir(parents=True, exist_ok=True)
-    (credentials / "username").write_text(f"{module}@{machine}")
-    (credentials / "password").write_text(secrets.token_urlsafe(12))
+    who = f"{module}@{machine}"
+    credentials = write_credentials(directory / "unknown" / who, who, secrets.token_urlsafe(12))
     return {
         "MESH_BROKER": broker,
         "MESH_BROKER_NAME": "broker.mesh",
         "MESH_CA_PIN": ANY_PIN,
         "MESH_CREDENTIALS": str(credentials),
         "MESH_MACHINE": machine,
-        "MESH_STATE_DIR": str(directory / "state" / f"{module}@{machine}"),
+        "MESH_STATE_DIR": str(directory / "state" / who),
         "MESH_HEARTBEAT": "5",
         **more,
     }
@@ -75,17 +77,77 @@ async def placed(runtimes: Runtimes, cls: type[ModuleRuntime], machine: str = "a
     }
 
 
-async def ended_by_sigterm(process: RuntimeProcess, within: float = 1.0) -> float:
-    """Send SIGTERM and return the seconds to its end: in time, with exit code 0, without a traceback anywhere."""
-    before = len(process.logs.lines)
+async def seconds_to_end(process: RuntimeProcess, number: signal.Signals = signal.SIGTERM, limit: float = 6.0) -> float:
+    """Send a signal and return the seconds until the process has ended; infinite if it did not within ``limit``."""
     began = time.monotonic()
-    process.signal(signal.SIGTERM)
-    code = await process.ended(10)
-    took = time.monotonic() - began
-    said = "\n".join(line.text for line in process.logs.lines[before:])
-    assert (code, "Traceback" in said) == (0, False), said
-    assert took < within, f"it took {took:.2f} s to end; it said:\n{said}"
-    return took
+    process.signal(number)
+    try:
+        await process.ended(limit)
+    except TimeoutError:
+        return math.inf
+    return time.monotonic() - began
+
+
+class PreparedBroker:
+    """A broker of a test's own that does not run yet: logins stand on paper, and are there before its port first accepts."""
+
+    def __init__(self, broker: PrivateBroker, directory: Path, vhost: str = "mesh") -> None:
+        self.broker = broker
+        self.directory = directory
+        self.vhost = vhost
+        self._logins: dict[Identity, Manifest] = {}
+        self._hashes: dict[Identity, str] = {}
+
+    def login(self, identity: Identity, manifest: Manifest) -> Path:
+        """A login on paper; returns its credentials directory."""
+        password = secrets.token_urlsafe(18)
+        self._logins[identity], self._hashes[identity] = manifest, password_hash(password)
+        return write_credentials(self.directory / "credentials" / str(identity), str(identity), password)
+
+    def definitions(self) -> dict[str, Any]:
+        """All of it, for the broker's start."""
+        return definitions(self.vhost, self._logins, self._hashes)
+
+    def environment(self, module: str, manifest: Manifest, machine: str = "alpha", **more: str) -> dict[str, str]:
+        """The variables of a runtime, its login on paper."""
+        return {
+            **environment(self.directory, self.broker.address, machine, module),
+            "MESH_BROKER_NAME": self.broker.name,
+            "MESH_VHOST": self.vhost,
+            "MESH_CA_PIN": self.broker.ca.pin,
+            "MESH_CREDENTIALS": str(self.login(Identity(module, machine), manifest)),
+            **more,
+        }
+
+    def outside(self, manifest: Manifest) -> "Outside":
+        """An asker with a login on paper."""
+        identity = Identity(manifest.module, "outside")
+        return Outside(at_of(self.broker, self.vhost, self.login(identity, manifest)), identity, manifest)
+
+
+def write_credentials(directory: Path, username: str, password: str) -> Path:
+    """Write a login's files, or replace them; returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "username").write_text(username)
+    (directory / "password").write_text(password)
+    return directory
+
+
+async def first_handshake(port: int, within: float = 60.0) -> float:
+    """When (``time.monotonic``) the broker on this port first accepted TLS."""
+    context = reading_context()
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            async with asyncio.timeout(5):
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        except OSError:
+            await asyncio.sleep(0.01)
+            continue
+        accepted = time.monotonic()
+        writer.transport.abort()
+        return accepted
+    raise AssertionError(f"nobody accepted TLS on port {port} within {within:g} s")
 
 
 class Outside:
@@ -102,7 +164,7 @@ class Outside:
     async def of(cls, runtimes: Runtimes, manifest: Manifest = PUPIL, machine: str = "outside") -> "Outside":
         """With a login on the broker of ``runtimes``."""
         identity = Identity(manifest.module, machine)
-        return cls(at_of(runtimes, await runtimes.login(identity, manifest)), identity, manifest)
+        return cls(at_of(runtimes.broker, runtimes.vhost, await runtimes.login(identity, manifest)), identity, manifest)
 
     async def connected(self, within: float = 20.0) -> "Outside":
         """A session stands, and replies are consumed."""
@@ -152,14 +214,14 @@ class Outside:
         await self.close()
 
 
-def at_of(runtimes: Runtimes, credentials: Path) -> BrokerAt:
-    """Straight to the broker of ``runtimes``, past any gate."""
+def at_of(broker: PrivateBroker, vhost: str, credentials: Path) -> BrokerAt:
+    """Straight to a broker, past any gate."""
     return BrokerAt(
-        addresses=(("127.0.0.1", runtimes.broker.ports.amqps),),
-        name=runtimes.broker.name,
-        vhost=runtimes.vhost,
-        heartbeat=runtimes.heartbeat,
+        addresses=(("127.0.0.1", broker.ports.amqps),),
+        name=broker.name,
+        vhost=vhost,
+        heartbeat=5.0,
         ca_file=None,
-        ca_pin=runtimes.broker.ca.pin,
+        ca_pin=broker.ca.pin,
         credentials=lambda: read_credentials(credentials),
     )
