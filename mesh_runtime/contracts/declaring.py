@@ -83,8 +83,8 @@ class Report(Tell, told_by="host"):
 
     ``elements`` are all that the host holds (and those just removed), of whatever generation; ``knows`` are the names of the sections that
     it can apply. A host that has applied nothing yet tells generation 0 at its start, so that the controller knows what it knows; it knows
-    no mesh then, and ``mesh`` is empty, also where it refuses its first declaration. A refusal is about the declaration of its number, not about what stands; its number is 0 if that
-    declaration could not be believed, read or stored.
+    no mesh then, and ``mesh`` is empty, also where it refuses its first declaration. A refusal is about the declaration of its number, not
+    about what stands; its number is 0 if that declaration could not be believed, read or stored.
     """
 
     machine: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from sqlalchemy import text
 
 from mesh_runtime.asking import Asker, Scope, scoped
 from mesh_runtime.contracts import (
@@ -136,7 +137,7 @@ class ControllerWithStandIns(Controller):
     undelivered: dict[str, Exception]
     clock: int = 0
 
-    async def ask_to_compose(self, module: str, machine: Machine, budget: float | None = None) -> Any:  # type: ignore[override]
+    async def ask_to_compose(self, module: str, machine: Machine, budget: float | None = None) -> Any:
         return await self.modules[module](machine)
 
     async def declare(self, machine: str, declaration: SignedDeclaration, epoch: int, generation: int) -> str:
@@ -201,7 +202,19 @@ class Desk:
         assert isinstance(refused, Refused), refused
         return refused
 
-    async def start_hosts(self, **more: Any) -> None:
+    async def generation(self, machine: str = "alpha") -> int:
+        """The newest generation that the inventory holds for a machine."""
+        async with self.controller.store.read() as connection:
+            row = await connection.execute(text("SELECT generation FROM machines WHERE name = :n"), {"n": machine})
+            return int(row.scalar_one())
+
+    async def refusals(self) -> dict[str, tuple[str, str]]:
+        """Code and since of every refusal that is listed."""
+        async with self.controller.store.read() as connection:
+            rows = (await connection.execute(text("SELECT machine, code, since FROM refusals"))).all()
+        return {row.machine: (row.code, row.since) for row in rows}
+
+    async def start_hosts(self) -> None:
         """Every host reports that it is there and holds nothing."""
         for host in self.hosts.values():
             await host.say("standing")
@@ -258,9 +271,12 @@ async def desk(unprepared: Desk) -> Desk:
 
 
 @pytest.fixture
-def making() -> Callable[[Path, int], Desk]:
-    """Makes a controller of so many machines."""
-    return make_desk
+async def placed(desk: Desk, write: Any) -> Desk:
+    """The same with ``motd`` on both machines, which composes one file."""
+    desk.module("motd", lambda machine: write.composed(write.files("/etc/motd", content=f"{machine.name}\n")))
+    await desk.place("motd", "alpha")
+    await desk.place("motd", "beta")
+    return desk
 
 
 @pytest.fixture
