@@ -47,7 +47,15 @@ def _options() -> argparse.Namespace:
     run.add_argument("bed", choices=sorted(BEDS))
     run.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     run.add_argument("--hold", action="store_true", help="bring the mesh up, print how to use it, and keep it until SIGINT or SIGTERM")
-    run.add_argument("--break", dest="broken", default="", choices=["", *STEPS], metavar="STEP", help="really break this step's part")
+    run.add_argument(
+        "--break",
+        dest="broken",
+        action="append",
+        default=[],
+        choices=STEPS,
+        metavar="STEP",
+        help="really break this step's part (repeatable)",
+    )
     options = parser.parse_args()
     if options.command == "run" and options.hold and options.broken:
         run.error("--hold keeps a mesh that is whole: it does not go with --break")

@@ -6,7 +6,7 @@ that are seen from outside; ``--break STEP`` breaks that step's part, and only t
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,11 +38,11 @@ STEPS = ("waiting", "ready", "push", "unanswered", "swallowed", "repaired", "no-
 
 @dataclass
 class FirstLight:
-    """One run. ``broken`` names the step to break, or nothing."""
+    """One run. ``broken`` names the steps to break."""
 
     lab: Lab
     record: Record
-    broken: str = ""
+    broken: Collection[str] = ()
     ready_after: dict[str, float] = field(default_factory=dict)
     _breaks_now: str = ""
 
@@ -106,8 +106,8 @@ class FirstLight:
     async def push(self) -> Facts:
         """A push composes, applies and is verified; the files are read back."""
         ca = self._store_ca("store-ca")
-        await self._done("place", "networking", MACHINE)
-        await self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}")
+        placing = self._done("place", "networking", MACHINE), self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}")
+        await asyncio.gather(*placing)
         async with self._broken(lambda: directory_in_place_of(self._on_disk(STORE_CA))):
             ran = await self._push(0)
         return self._read_back(ran, ca)
@@ -122,8 +122,7 @@ class FirstLight:
     async def swallowed(self) -> Facts:
         """The module's code hides the error; it is refused all the same."""
         before = self.lab.files()
-        await self.lab.restart("networking", program_of(Swallowing))
-        await self._lookup_gone()
+        await asyncio.gather(self.lab.restart("networking", program_of(Swallowing)), self._lookup_gone())
         logs = self.lab.runtimes["networking"].logs
         hidden = len(logs.records(event=SWALLOWED))
         async with self._broken(self._lookup_answered):
@@ -133,10 +132,12 @@ class FirstLight:
 
     async def repaired(self) -> Facts:
         """The lookup is answered again; another push composes, and brings what has changed meanwhile."""
-        await self.lab.restart("networking", script("networking"))
-        await self.lab.bind_lookup(LOOKUP, OverlayPeers.type_name())
         ca = self._store_ca("next-store-ca")
-        await self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}")
+        await asyncio.gather(
+            self.lab.restart("networking", script("networking")),
+            self.lab.bind_lookup(LOOKUP, OverlayPeers.type_name()),
+            self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}"),
+        )
         async with self._broken(self._lookup_unbound):
             ran = await self._push(0)
         return self._read_back(ran, ca)
@@ -197,7 +198,7 @@ class FirstLight:
 
     async def _step(self, name: str, perform: Callable[[], Awaitable[Facts]]) -> bool:
         """One step. One that was broken on purpose is mended and done again, unrecorded, so that the next finds what it needs."""
-        self._breaks_now = name if name == self.broken else ""
+        self._breaks_now = name if name in self.broken else ""
         ok = await self.record.step(name, perform)
         if self._breaks_now:
             self._breaks_now = ""
@@ -206,7 +207,7 @@ class FirstLight:
 
     async def finish(self) -> None:
         """The last step. What it leaves because it was broken, it has mended itself."""
-        self._breaks_now = "taken-down" if self.broken == "taken-down" else ""
+        self._breaks_now = "taken-down" if "taken-down" in self.broken else ""
         await self.record.step("taken-down", self.taken_down)
 
     @asynccontextmanager
@@ -317,10 +318,14 @@ class FirstLight:
         return facts
 
     async def _lookup_gone(self) -> None:
-        await self.lab.unbind_lookup(LOOKUP)
+        if await self._lookup_bound():
+            await self.lab.unbind_lookup(LOOKUP)
+        check(not await self._lookup_bound(), "somebody is still bound to the store's lookup")
+
+    async def _lookup_bound(self) -> bool:
         async with self.lab.management() as management:
             bindings = await management.bindings(self.lab.founded.broker.vhost)
-        check(not any(row["routing_key"].endswith(LOOKUP) for row in bindings), "somebody is still bound to the store's lookup")
+        return any(row["routing_key"].endswith(LOOKUP) for row in bindings)
 
     async def _refused(self, before: dict[str, str]) -> Facts:
         ran = await self._push(3)
