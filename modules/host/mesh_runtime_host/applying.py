@@ -2,8 +2,8 @@
 
 The same act applies a new declaration, finishes one that a crash cut, and mends what was changed or deleted: it compares with reality,
 never with memory. Each write is done under the lock, after asking there whether something newer was accepted meanwhile: an older one never
-overwrites a newer. What is about to be written is entered in the ledger before, so what is ours is always known; what is not ours is left as
-it is, and its element fails, unless it is already exactly as declared. One element's failure is no other's.
+overwrites a newer. What is about to be written is entered in the ledger before, so what is ours is always known; what is not ours is left
+as it is, and its element fails, unless it is already exactly as declared. One element's failure is no other's.
 """
 
 import os
@@ -20,7 +20,7 @@ from mesh_runtime_host.beneath import OutOfBounds, directory_of
 from mesh_runtime_host.disk import NOTHING, Seen
 from mesh_runtime_host.judging import Layout, Refusal, elements_declared, inherited
 from mesh_runtime_host.rendering import Element
-from mesh_runtime_host.store import Floor, Held, Store, Version, number_of
+from mesh_runtime_host.store import Floor, Held, Store, Superseded, Version
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,6 +56,7 @@ class _Work:
     removes: list[str] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
     drifted: list[str] = field(default_factory=list)
+    seen: dict[str, Seen] = field(default_factory=dict)
     refused: str = ""
 
 
@@ -70,21 +71,23 @@ class Applier:
         """Bring the machine to what was accepted last. Raises OSError if the store cannot be used."""
         with self._store.locked():
             work = self._planned()
-        if work.statement is not None:
-            number = number_of(work.statement)
+        try:
             acts: list[Element | str] = [*work.removes, *work.writes]
             for act in acts:
                 with self._store.locked():
-                    if self._store.superseded(number):
-                        return Brought(work.floor, (), superseded=True)
+                    self._store.check_current(work.floor.number)  # at the moment of writing
                     self._do(act, work)
-        with self._store.locked():
-            return self._looked_again(work)
+            with self._store.locked():
+                self._store.check_current(work.floor.number)
+                return self._looked_again(work)
+        except Superseded:
+            return Brought(work.floor, (), superseded=True)
 
     def look(self) -> Brought:
         """What stands, without touching anything. Raises as `bring` does."""
         with self._store.locked():
             work = self._begun()
+            self._look_at_all(work)
             return Brought(work.floor, tuple(self._reports(work)), refused=work.refused)
 
     # ------------------------------------------------------------------------------------------------ before
@@ -116,7 +119,7 @@ class Applier:
         return work
 
     def _plan(self, element: Element, named: list[str], work: _Work) -> None:
-        seen = self._seen(element.path, swept=True)
+        seen = work.seen[element.name] = self._seen(element.path, swept=True)
         ours = inherited(element, work.held, named)
         wanted = _version(element)
         known = [] if ours is None else [one for one in ours.versions if one.stands_as(seen)]
@@ -160,6 +163,7 @@ class Applier:
             if seen != NOTHING and not work.held[element.name].made:
                 raise FileExistsError(f"a {seen.kind} that is not the host's came to {element.path}; it is left as it is")
             disk.write_whole(directory, name, element.content, element.mode)
+        work.held[element.name] = work.held[element.name].model_copy(update={"made": True})
 
     def _remove(self, name: str, work: _Work) -> None:
         held = work.held[name]
@@ -189,6 +193,7 @@ class Applier:
     # ------------------------------------------------------------------------------------------------ after
 
     def _looked_again(self, work: _Work) -> Brought:
+        self._look_at_all(work)  # read back from the disk, after the act
         reports = tuple(self._reports(work))
         in_force = {one.element for one in reports if one.state == "in-force"}
         for element in work.elements:
@@ -205,6 +210,15 @@ class Applier:
             log.warning("an element was changed or deleted from outside", element=name, mended=name in in_force)
         return Brought(work.floor, reports, tuple(work.drifted), refused=work.refused)
 
+    def _look_at_all(self, work: _Work) -> None:
+        paths = {name: held.path for name, held in work.held.items()} | {one.name: one.path for one in work.elements}
+        work.seen.clear()
+        for name, path in paths.items():
+            try:
+                work.seen[name] = self._seen(path)
+            except (OSError, OutOfBounds) as unseen:
+                work.faults.setdefault(name, _words(unseen))
+
     def _reports(self, work: _Work) -> Iterator[ElementReport]:
         declared = {one.name for one in work.elements}
         named = [] if work.statement is None else [one.element for one in work.statement.removes]
@@ -215,34 +229,22 @@ class Applier:
                 yield ElementReport(element=name, state="removed")
         for name, held in sorted(work.held.items()):
             if name in named:
+                older = _standing(held, work.seen.get(name))
                 detail = work.faults.get(name, "not removed yet")
-                yield ElementReport(element=name, state="failed", detail=detail, digest=self._digest(held))
+                yield ElementReport(element=name, state="failed", detail=detail, digest=older.digest if older else "")
             elif name not in declared:
                 yield self._report(name, held.path, held.versions[-1], work)
 
     def _report(self, name: str, path: str, wanted: Version, work: _Work) -> ElementReport:
-        try:
-            seen = self._seen(path)
-        except (OSError, OutOfBounds) as unseen:
-            return ElementReport(element=name, state="failed", detail=work.faults.get(name) or _words(unseen))
-        if wanted.stands_as(seen):
+        seen = work.seen.get(name)
+        if seen is not None and wanted.stands_as(seen):
             return ElementReport(element=name, state="in-force", digest=wanted.digest)
-        detail = work.faults.get(name) or f"looked at again: {_shown(seen)} at {path}, not what is declared"
-        older = self._older(name, seen, work)
+        looked = "it cannot be looked at" if seen is None else f"looked at again: {_shown(seen)} at {path}, not what is declared"
+        detail = work.faults.get(name, looked)
+        older = _standing(work.held.get(name), seen)
         if older is not None:
             return ElementReport(element=name, state="stale", detail=f"an older one stands: {detail}", digest=older.digest)
         return ElementReport(element=name, state="failed", detail=detail)
-
-    def _older(self, name: str, seen: Seen, work: _Work) -> Version | None:
-        held = work.held.get(name)
-        return None if held is None else next((one for one in held.versions if one.stands_as(seen)), None)
-
-    def _digest(self, held: Held) -> str:
-        try:
-            seen = self._seen(held.path)
-        except (OSError, OutOfBounds):
-            return ""
-        return next((one.digest for one in held.versions if one.stands_as(seen)), "")
 
     # ------------------------------------------------------------------------------------------------ the disk
 
@@ -273,6 +275,13 @@ class Applier:
 
 def _version(element: Element) -> Version:
     return Version(digest=element.digest, sha256=element.sha256, mode=element.mode)
+
+
+def _standing(held: Held | None, seen: Seen | None) -> Version | None:
+    """Which version of an element of ours it is that stands, if it is one."""
+    if held is None or seen is None:
+        return None
+    return next((one for one in held.versions if one.stands_as(seen)), None)
 
 
 def _shown(seen: Seen) -> str:

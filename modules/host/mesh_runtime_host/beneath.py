@@ -28,14 +28,13 @@ def directory_of(root: Path, path: str, *, closed: Path, make: bool = False) -> 
     `make` makes missing directories, mode 0755. Raises OutOfBounds; FileNotFoundError if one is missing; NotADirectoryError and other
     OSError for what stands in the way.
     """
-    own = _key(closed.stat())
+    own = _key(closed.stat()) if closed.exists() else None
     with ExitStack() as opened:
 
         def enter(at: int | None, name: str) -> int:
             file = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if at is None else os.open(name, _DIRECTORY, dir_fd=at)
             opened.callback(os.close, file)
-            if _key(os.fstat(file)) == own:
-                raise OutOfBounds("the way leads into the host's own state directory")
+            refuse_own(file, own)
             return file
 
         way = [enter(None, "")]
@@ -55,7 +54,9 @@ def directory_of(root: Path, path: str, *, closed: Path, make: bool = False) -> 
                 links += 1
                 if links > _LINKS:
                     raise OSError(errno.ELOOP, "too many links on the way", name)
-                way = _turned(way, target, root)
+                if target.startswith("/"):
+                    refuse_absolute(target, root)
+                    way = way[:1]
                 ahead += [part for part in target.split("/") if part][::-1]
                 continue
             if make:
@@ -64,13 +65,16 @@ def directory_of(root: Path, path: str, *, closed: Path, make: bool = False) -> 
         yield way[-1]
 
 
-def _turned(way: list[int], target: str, root: Path) -> list[int]:
-    """Where a link begins: here, or at the root if it is absolute and the root is the machine's own."""
-    if not target.startswith("/"):
-        return way
+def refuse_own(directory: int, own: tuple[int, int] | None) -> None:
+    """Raise OutOfBounds if a directory is the host's own, by whatever name it was reached."""
+    if _key(os.fstat(directory)) == own:
+        raise OutOfBounds("the way leads into the host's own state directory")
+
+
+def refuse_absolute(target: str, root: Path) -> None:
+    """Raise OutOfBounds for an absolute link, unless the root is the machine's own."""
     if root.resolve() != Path("/"):
         raise OutOfBounds(f"a link on the way leaves the root: it points to {target}")
-    return way[:1]
 
 
 def _link_at(directory: int, name: str) -> str | None:

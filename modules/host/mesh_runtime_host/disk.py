@@ -59,7 +59,7 @@ def write_whole(directory: int, name: str, content: bytes, mode: int) -> None:
             os.close(file)
         os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        sweep(directory, name)
+        sweep(directory, name)  # what was begun is taken back
         raise
     os.fsync(directory)
 

@@ -138,7 +138,10 @@ class Host(ModuleRuntime):
             self.reporter.put(self._report(brought.floor, "standing", brought.elements, "; ".join([*words, *([why] if why else [])])))
 
     async def _verdict_heard(self, report: Report) -> None:
-        await in_thread(self._mark_told, (report.epoch, report.generation), name="host marks a report")
+        try:
+            await in_thread(self._mark_told, (report.epoch, report.generation), name="host marks a report")
+        except OSError as unkept:  # it is told once more after the next look: a repeat is harmless
+            log.warning("that a verdict was heard could not be written down", error=str(unkept))
 
     def _mark_told(self, number: Number) -> None:
         with self.store.locked():

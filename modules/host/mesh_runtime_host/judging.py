@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mesh_runtime.contracts import BadName, SignedDeclaration, Statement, check_name
 from mesh_runtime.trust import BadSignature, VerifyKey
-from mesh_runtime_host.rendering import KNOWS, Element, elements_of, read_section
+from mesh_runtime_host.rendering import KNOWS, ORDER, Element, elements_of, read_section
 from mesh_runtime_host.store import Floor, Held, Number, number_of
 
 
@@ -87,6 +87,7 @@ def elements_declared(statement: Statement, layout: Layout) -> tuple[Element, ..
             raise Refusal("malformed", f"{where}: {_first(wrong)}", number) from wrong
         except (BadName, ValueError) as wrong:
             raise Refusal("malformed", f"{where}: {wrong}", number) from wrong
+    elements.sort(key=lambda one: ORDER.index(one.section))
     _check_claims(elements, number)
     for element in elements:
         _check_place(element, layout, number)

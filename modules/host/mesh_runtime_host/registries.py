@@ -34,4 +34,6 @@ def certs_directory(address: str) -> str:
             ipaddress.IPv6Address(host[1:-1])
         except ValueError:
             raise ValueError(f"{address!r}: {host} is no IPv6 address") from None
-    return f"{CERTS}/{host}" if port in (None, DEFAULT_PORT) else f"{CERTS}/{host}:{port}"
+    name = host if port is None else f"{host}:{port}"
+    name = name.removesuffix(f":{DEFAULT_PORT}")
+    return f"{CERTS}/{name}"

@@ -39,6 +39,11 @@ class Element:
     digest: str
 
     @property
+    def section(self) -> str:
+        """The name of its section."""
+        return self.name.partition("/")[0]
+
+    @property
     def sha256(self) -> str:
         """Of the content alone, in hex."""
         return hashlib.sha256(self.content).hexdigest()

@@ -1,9 +1,9 @@
 """What the host must not forget: the declaration it accepted, what on the machine is its own, and how far it has come.
 
 Three files in the state directory, each replaced whole: `declaration.json` (as signed), `ledger.json` (each element that is ours: its path
-and what was written there), `floor.json` (mesh, greatest epoch and generation ever accepted, whether its verdict was told). Two of them bound
-a replay, so one damaged file opens nothing; with both lost, whatever the controller's key has signed is taken, since refusing all for ever
-would leave the machine to nobody.
+and what was written there), `floor.json` (mesh, greatest epoch and generation ever accepted, whether its verdict was told). Two of them
+bound a replay, so one damaged file opens nothing; with both lost, whatever the controller's key has signed is taken, since refusing all for
+ever would leave the machine to nobody.
 
 A file that cannot be read is set aside as `<name>.damaged-<time>` and said; it never means *empty*: what stands on the machine stays, and
 only a declaration above the greatest number known in what is left is accepted. All writing is done under one lock, also between processes.
@@ -80,6 +80,10 @@ class Floor(_Stored):
         return self.epoch, self.generation
 
 
+class Superseded(Exception):
+    """Something newer was accepted while an older declaration was being applied."""
+
+
 class Store:
     """The state directory of one host. Every method that names it must be called under `locked`."""
 
@@ -131,9 +135,10 @@ class Store:
             return Floor(mesh=statement.mesh, epoch=statement.epoch, generation=statement.generation, told=False)
         return floor
 
-    def superseded(self, number: Number) -> bool:
-        """Whether something greater than `number` has been accepted meanwhile, by whatever process."""
-        return (self._read(FLOOR, Floor) or Floor()).number > number
+    def check_current(self, number: Number) -> None:
+        """Raise Superseded if something greater than `number` has been accepted meanwhile, by whatever process."""
+        if (self._read(FLOOR, Floor) or Floor()).number > number:
+            raise Superseded
 
     def accept(self, signed: SignedDeclaration, statement: Statement) -> None:
         """Keep a declaration that was judged under this same lock; on disk when this returns. Raises OSError, and the old one stands."""
