@@ -1,7 +1,7 @@
 """The last step before output: what must never be read in a log becomes `***`.
 
 Two kinds of text are masked. First, every *registered* value (`register_secret`): as it is, and in each disguise in which
-libraries print it: percent-encoded, backslash- or JSON-escaped (any mixture, any number of backslashes), in hexadecimal,
+libraries print it: percent-encoded, backslash- or JSON-escaped (any mixture, escaped up to three times over), in hexadecimal,
 and in base64, also where it stands inside something longer at any of the three alignments (`user:password` of basic
 authentication is such a case). Second, without registration: the password in `scheme://user:password@`, and what follows
 a telling key (`password=…`, `"token": "…"`, `Authorization: Basic …`). And an input that an error of pydantic quotes only in part
@@ -17,6 +17,7 @@ import base64
 import re
 import threading
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Protocol
 
 MASK = "***"
@@ -27,6 +28,8 @@ _LINE = 8
 """A line of a registered value of several lines is registered too, from this many characters on."""
 
 _BASE64_RUN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
+# Bounded, here and wherever a pattern repeats: what is logged may be made by anybody, and must not make masking slow.
+_BACKSLASHES = r"\\{1,8}"
 _CONTROLS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a", "\0": "0"}
 
 _KEYS = "password|passwd|passphrase|secret|token|authorization|api[-_ ]?key|private[-_ ]?key"
@@ -34,7 +37,7 @@ _TELLING_KEY = re.compile(f"(?i:{_KEYS})")
 _URL_PASSWORD = re.compile(r'(://[^\s:/@]*:)[^\s/"<>]*@')
 _AUTHORIZATION = re.compile(r"""(?i:(authorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer)\s+)?)[^\s"',]+)""")
 _QUOTED_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})["']?\s*[=:]\s*(?:b|SecretStr\()?))("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
-_CUT_INPUT = re.compile(r"(\binput_value=)[^\n]{0,300}?\.\.\.[^\n]{0,300}?(, input_type=)")
+_CUT_INPUT = re.compile(r"(\binput_value=)[^\n]{0,120}?\.\.\.[^\n]{0,120}?(, input_type=)")
 _BARE_AFTER_KEY = re.compile(rf"""(?i:((?:{_KEYS})=))([^\s,;&"')}}\]]+)""")
 
 
@@ -115,7 +118,7 @@ class _Secret:
         data = value.encode("utf-8", "surrogatepass")
         self._hexadecimal = data.hex()
         self._base64 = tuple(dict.fromkeys(_base64_cores(data)))
-        self._escaped = re.compile("".join(_disguises(character) for character in value))
+        self._escaped = re.compile("".join(_pattern_parts(value)))
         self._signs_of_escape = ("%", "\\", "+") if " " in value else ("%", "\\")
 
     def masked_in(self, text: str) -> str:
@@ -133,29 +136,40 @@ class _Secret:
         return text
 
 
+def _pattern_parts(value: str) -> Iterator[str]:
+    # A run of backslashes is one part: as several that repeat, each in doubt where it ends, they would take exponential time.
+    for is_run, characters in groupby(value, lambda character: character == "\\"):
+        text = "".join(characters)
+        if is_run:
+            others = "|".join(rf"(?:{form}){{{len(text)}}}" for form in _escapes("\\"))
+            yield rf"(?:\\{{{len(text)},{8 * len(text)}}}|{others})"
+        else:
+            yield from map(_disguises, text)
+
+
 def _disguises(character: str) -> str:
     """Return a pattern for one character in every escape, so that mixtures of escapes need no list of their own."""
-    data = character.encode("utf-8", "surrogatepass")
-    units = character.encode("utf-16-be", "surrogatepass")
-    forms = [
-        re.escape(character),
-        "".join(f"%(?:25)*(?i:{byte:02x})" for byte in data),
-        "".join(rf"\\+x(?i:{byte:02x})" for byte in data),
-        "".join(rf"\\+u(?i:{units[at]:02x}{units[at + 1]:02x})" for at in range(0, len(units), 2)),
-    ]
-    if 0x80 <= ord(character) <= 0xFF:
-        forms.append(rf"\\+x(?i:{ord(character):02x})")
-    if ord(character) > 0xFFFF:
-        forms.append(rf"\\+U(?i:{ord(character):08x})")
+    forms = [re.escape(character), *_escapes(character)]
     if character in _CONTROLS:
-        forms.append(rf"\\+{_CONTROLS[character]}")
-    if character == "\\":
-        forms.append(r"\\+")
-    elif not character.isalnum():
-        forms.append(rf"\\+{re.escape(character)}")
+        forms.append(rf"{_BACKSLASHES}{_CONTROLS[character]}")
+    if not character.isalnum():
+        forms.append(rf"{_BACKSLASHES}{re.escape(character)}")
     if character == " ":
         forms.append(r"\+")
     return f"(?:{'|'.join(forms)})"
+
+
+def _escapes(character: str) -> Iterator[str]:
+    """Yield a pattern for each way to write the character by its number."""
+    data = character.encode("utf-8", "surrogatepass")
+    units = character.encode("utf-16-be", "surrogatepass")
+    yield "".join(f"%(?:25){{0,4}}(?i:{byte:02x})" for byte in data)
+    yield "".join(rf"{_BACKSLASHES}x(?i:{byte:02x})" for byte in data)
+    yield "".join(rf"{_BACKSLASHES}u(?i:{units[at]:02x}{units[at + 1]:02x})" for at in range(0, len(units), 2))
+    if 0x80 <= ord(character) <= 0xFF:
+        yield rf"{_BACKSLASHES}x(?i:{ord(character):02x})"
+    if ord(character) > 0xFFFF:
+        yield rf"{_BACKSLASHES}U(?i:{ord(character):08x})"
 
 
 def _base64_cores(data: bytes) -> Iterator[str]:

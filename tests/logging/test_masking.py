@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import urllib.parse
 
 import pytest
@@ -98,3 +99,14 @@ def test_a_telling_key_is_known_in_any_spelling(key: str) -> None:
 @pytest.mark.parametrize("key", ["username", "machine", "credentials", "key", "correlation_id"])
 def test_an_ordinary_key_tells_nothing(key: str) -> None:
     assert not Masker().is_telling(key)
+
+
+@pytest.mark.parametrize(
+    "text", ["\\" * 100_000, "%25" * 30_000, "input_value=..." * 5_000, "password=" * 10_000, "://a:b" * 20_000, "A" * 100_000]
+)
+def test_no_text_that_somebody_may_send_makes_masking_slow(text: str) -> None:
+    """Patterns that repeat without a bound would take minutes here, and stop the event loop for as long."""
+    mask = masker("S3cr3t-xyz", 'pa55/word+"x y', '\\\\\\\\a\\"b')
+    began = time.process_time()
+    mask.text(text)
+    assert time.process_time() - began < 5
