@@ -44,8 +44,7 @@ async def test_one_damaged_state_file_is_set_aside_and_said_and_the_machine_stay
         ("files/motd/etc/issue", "in-force"),
         ("files/motd/etc/motd", "in-force"),
     ]
-    (aside,) = hostroot.state_dir.glob(f"{damaged}.damaged-*")
-    assert aside.read_bytes() == DAMAGES[damage]
+    assert [aside.read_bytes() for aside in hostroot.state_dir.glob(f"{damaged}.damaged-*")] == [DAMAGES[damage]]
 
 
 def test_a_state_file_that_is_a_directory_is_set_aside_too(hostroot: "HostRoot") -> None:

@@ -50,6 +50,8 @@ def test_a_worker_that_is_delayed_between_reading_and_writing_does_not_overwrite
     Removal: modules/host/mesh_runtime_host/applying.py: self._store.check_current(work.floor.number)  # at the moment of writing
     """
     slow, quick = hostroot.host(), hostroot.host()
+    slow.take(hostroot.files(7, {PATH: "generation 7"}))
+    slow.applier.bring()
     slow.take(hostroot.files(8, {PATH: "generation 8"}))
     about_to_write, go_on = held_up_before_its_write(slow, monkeypatch)
     worker = threading.Thread(target=slow.applier.bring)

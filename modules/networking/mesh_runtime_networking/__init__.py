@@ -3,10 +3,11 @@
 First form: the overlay's peers are data that the host writes down; no tunnel is built from them yet.
 """
 
-from mesh_runtime.contracts import (
+from mesh_runtime import (
     Absent,
     Found,
     Machine,
+    ModuleRuntime,
     NoStore,
     Overlay,
     OverlayPeers,
@@ -14,7 +15,6 @@ from mesh_runtime.contracts import (
     StoreReachableFrom,
     TrustStore,
 )
-from mesh_runtime.runtime import ModuleRuntime
 
 
 class Networking(ModuleRuntime):

@@ -1,0 +1,1 @@
+"""Tests that the guide's examples do what the guide says."""

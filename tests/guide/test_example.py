@@ -1,0 +1,98 @@
+"""The guide's example is an outside author's module: installed as one, run as one, composed as one."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh_runtime import Absent, Files, Found, Machine, OverlayPeers, Peer, Refused, StoreAt, StoreReachableFrom
+from mesh_runtime.runtime import ModuleRuntime, manifest_of
+from mesh_runtime.testing.mesh import StandInMesh, section_of
+from mesh_runtime.testing.stating import Failing
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "guide" / "example"
+SOURCE = EXAMPLE / "mesh_motd.py"
+ALPHA = Machine(name="alpha", address="10.77.0.1", parameters={"greeting": "Welcome."})
+PEERS: Found[tuple[Peer, ...]] = Found(
+    value=(Peer(machine="gamma", address="10.77.0.3"), Peer(machine="beta", address="10.77.0.2")), revision=3
+)
+STORE: Found[StoreAt] = Found(value=StoreAt(address="store.mesh:5000", ca="a CA"), revision=3)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the example was installed by pip, as its author would install it, but offline."""
+    target = tmp_path_factory.mktemp("installed")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target"]
+    made = subprocess.run([*install, str(target), str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=120)
+    assert made.returncode == 0, made.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def motd(installed: Path) -> Iterator[type[ModuleRuntime]]:
+    """The class as it was installed."""
+    spec = spec_from_file_location("mesh_motd", installed / "mesh_motd.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["mesh_motd"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    loaded: type[ModuleRuntime] = module.Motd
+    yield loaded
+    del sys.modules["mesh_motd"]
+
+
+def run(installed: Path, *arguments: str) -> str:
+    """What the installed program prints."""
+    environment = {"PYTHONPATH": str(installed), "PATH": os.environ["PATH"]}
+    command = [sys.executable, str(installed / "bin" / "mesh-runtime-motd"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.timeout(150)
+def test_its_program_says_its_version_and_prints_its_manifest(installed: Path, motd: type[ModuleRuntime]) -> None:
+    assert run(installed, "--version") == "mesh-runtime-motd 1.0.0\n"
+    manifest: dict[str, Any] = json.loads(run(installed, "manifest"))
+    assert manifest["command"] == ["mesh-runtime-motd", "run"]
+    assert manifest["sections"] == ["files"]
+    assert manifest == json.loads(manifest_of(motd, "1.0.0").model_dump_json())
+
+
+@pytest.mark.timeout(150)
+async def test_it_composes_the_file_from_its_placement_and_from_what_the_mesh_answers(mesh: StandInMesh, motd: type[ModuleRuntime]) -> None:
+    composed = await mesh.compose(motd, ALPHA, answers={OverlayPeers: PEERS, StoreReachableFrom: STORE})
+    (file,) = section_of(composed, Files).files
+    assert file.path == "/etc/motd"
+    assert file.content == "Welcome.\nBeside alpha: beta, gamma.\nImages come from store.mesh:5000.\n"
+
+
+@pytest.mark.timeout(150)
+async def test_it_says_that_there_is_no_store_only_where_that_is_a_fact(mesh: StandInMesh, motd: type[ModuleRuntime]) -> None:
+    absent = await mesh.compose(motd, ALPHA, answers={OverlayPeers: PEERS, StoreReachableFrom: Absent(revision=3)})
+    assert "has no store" in section_of(absent, Files).files[0].content
+    unanswered = await mesh.compose(motd, ALPHA, answers={OverlayPeers: PEERS, StoreReachableFrom: Failing.NOBODY})
+    assert isinstance(unanswered, Refused)
+    assert "store-reachable-from" in unanswered.why
+
+
+@pytest.mark.timeout(150)
+async def test_a_placement_without_its_parameter_is_refused_by_name(mesh: StandInMesh, motd: type[ModuleRuntime]) -> None:
+    refused = await mesh.compose(motd, ALPHA.model_copy(update={"parameters": {}}))
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.again) == ("no-greeting", False)
+
+
+def test_it_is_short_and_imports_of_the_mesh_the_library_alone() -> None:
+    text = SOURCE.read_text()
+    assert len(text.splitlines()) <= 40
+    imported = {node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"pydantic", "mesh_runtime"}
