@@ -164,10 +164,10 @@ class FirstLight:
         sessions = {name: (await one.states.until_ready())["sessions"] for name, one in self.lab.runtimes.items()}
         await asyncio.to_thread(self.lab.broker.stop)
         await asyncio.gather(*(one.states.until_at("reach", "waiting") for one in self.lab.runtimes.values()))
-        async with self._broken(lambda: port_held(self.lab.broker.ports.amqps)):
+        async with self._broken(lambda: frozen(self.lab.runtimes["controller"])):
             await self.lab.start_broker()
-        begun = time.monotonic()
-        await self.lab.all_ready(READY_WITHIN)
+            begun = time.monotonic()
+            await self.lab.all_ready(READY_WITHIN)
         facts: Facts = {"all_ready_after_s": round(time.monotonic() - begun, 3)}
         for name, one in self.lab.runtimes.items():
             seen = await one.states.until_ready()
@@ -244,8 +244,9 @@ class FirstLight:
         starting = asyncio.ensure_future(self.lab.start_broker())
         accepting = asyncio.ensure_future(accepted_tls("127.0.0.1", broker.ports.amqps))
         await asyncio.wait([starting, accepting], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and not accepting.done():
+        if starting.done() and starting.exception() is not None:
             accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
             starting.result()
         accepted = await accepting
         self.record.say("the broker accepts TLS", "bold")
