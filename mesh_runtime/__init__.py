@@ -8,9 +8,11 @@ Names are loaded when they are first used, so that the command `health` pays for
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as type checkers know it: importing `typing` would cost as much as all that is imported before `health` runs
 if TYPE_CHECKING:
+    from typing import Any
+
     from mesh_runtime.broker import TooLarge
     from mesh_runtime.contracts import (
         Absent,
@@ -111,7 +113,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

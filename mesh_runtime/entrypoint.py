@@ -10,11 +10,11 @@ Exit codes (sysexits.h): 0 stopped; 1 ``health`` says no; 64 wrong usage; 70 an 
 import os
 import signal
 import sys
-from types import FrameType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as type checkers know it: importing `typing` would cost as much as all that is imported before the handlers stand
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import FrameType
 
     from mesh_runtime.runtime import ModuleRuntime
     from mesh_runtime.settings import Loaded, ModuleSettings
@@ -52,7 +52,7 @@ class _Signals:
         """The loop has done its work: nothing is left to be stopped by a first signal."""
         self.over, self._wake = True, None
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: "FrameType | None") -> None:
         self.received += 1
         if self.received == 1 and callable(self._wake):
             self._wake()
