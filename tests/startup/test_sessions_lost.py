@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from mesh_runtime import Found, answers
-from mesh_runtime.contracts import wire
 from mesh_runtime.testing.gate import Gate, Mode
 from mesh_runtime.testing.running import Running, Runtimes
 from mesh_runtime.testing.waiting import until
@@ -54,12 +54,14 @@ class Link:
         assert [one.value.sky for one in outcomes] == ["clear"] * count
         assert {self.sage.module.asked[ask.place] for ask in asks} == {1}
 
-    async def consumers(self) -> dict[str, int]:
-        """Consumers a queue of the sage, at the broker."""
-        rows = await self.runtimes.management.queues(self.runtimes.vhost)
-        return {
-            row["name"].replace(self._session(row["name"]), "HEX"): row.get("consumers", 0) for row in rows if ".sage@alpha" in row["name"]
-        }
+    async def consumers(self) -> Counter[str]:
+        """Consumers a queue of the sage, as the broker lists them, whatever the session.
+
+        Those of a quorum queue that was deleted stay in its list for a while, without a channel.
+        """
+        rows = [row for row in await self.runtimes.management.consumers(self.runtimes.vhost) if row["channel_details"]]
+        names = [str(row["queue"]["name"]) for row in rows if ".sage@alpha" in row["queue"]["name"]]
+        return Counter(name.replace(self._session(name), "HEX") for name in names)
 
     @staticmethod
     def _session(name: str) -> str:
@@ -75,7 +77,7 @@ class Link:
         return [row["name"] for row in await self.runtimes.management.connections(self.runtimes.vhost) if row.get("user") == "sage@alpha"]
 
 
-ONE_EACH = {"replies.sage@alpha.HEX": 1, "asks.sage@alpha.HEX.lookup": 1, "tells.sage@alpha": 1, "parked.sage@alpha": 0}
+ONE_EACH = {"replies.sage@alpha.HEX": 1, "asks.sage@alpha.HEX.lookup": 1, "tells.sage@alpha": 1}
 
 
 @asynccontextmanager
@@ -111,8 +113,12 @@ async def freeze_and_cut(link: Link) -> None:
 
 
 def delete(start: str) -> Callable[[Link], Awaitable[None]]:
+    """By the server itself: an exclusive queue can be deleted by nobody else."""
+
     async def deleted(link: Link) -> None:
-        await link.runtimes.management.delete_queue(link.runtimes.vhost, await link.queue(start))
+        name = f'rabbit_misc:r(<<"{link.runtimes.vhost}">>, queue, <<"{await link.queue(start)}">>)'
+        act = f'rabbit_amqqueue:with({name}, fun(Q) -> rabbit_amqqueue:delete(Q, false, false, <<"operator">>) end).'
+        await asyncio.to_thread(link.runtimes.broker.evaluate, act)
 
     deleted.__name__ = f"queue deleted: {start}"
     return deleted
@@ -168,7 +174,7 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
         held = await _held(link)
         for cycle in range(CYCLES):
             link.gate.cut()
-            await until(lambda cycle=cycle: link.sage.state.ready and link.sage.state.sessions > cycle + 1, f"cycle {cycle}", within=5)
+            await until(partial(_recovered, link, cycle + 2), f"cycle {cycle}", within=5)
         await link.sage.ready()
         assert link.sage.state.sessions == CYCLES + 1
         assert await until(lambda: _is(lambda: _held(link), held), "connections, channels, consumers, tasks, descriptors", within=8), held
@@ -188,7 +194,11 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
             await asyncio.sleep(0.25)
 
 
-async def _held(link: Link) -> tuple[int, int, dict[str, int], int, int]:
+def _recovered(link: Link, sessions: int) -> bool:
+    return link.sage.state.ready and link.sage.state.sessions >= sessions
+
+
+async def _held(link: Link) -> tuple[int, int, Counter[str], int, int]:
     """Connections, channels and consumers at the broker; tasks and descriptors here."""
     channels = [row for row in await link.runtimes.management.channels(link.runtimes.vhost) if row.get("user") == "sage@alpha"]
     consumers = await link.consumers()
@@ -196,10 +206,9 @@ async def _held(link: Link) -> tuple[int, int, dict[str, int], int, int]:
     return len(await link.connections()), len(channels), consumers, len(mine), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-async def test_a_session_that_is_lost_ends_asks_in_flight_and_says_why(runtimes: Runtimes) -> None:
+async def test_an_operators_reason_for_closing_a_connection_is_shown(runtimes: Runtimes) -> None:
     async with linked(runtimes) as link:
         await link.runtimes.management.close_connection((await until(link.connections, within=5))[0], "for maintenance")
         await until(lambda: not link.sage.state.ready)
         assert "for maintenance" in link.sage.state.last_loss
         await link.sage.ready()
-        assert wire.tells_queue("sage@alpha") == "tells.sage@alpha"
