@@ -22,9 +22,10 @@ class Motd(ModuleRuntime):
         if greeting is None:
             return Refused(code="no-greeting", why="the placement has no parameter `greeting`; place it again with one")
         peers, store = await self.ask(OverlayPeers(of=machine.name), StoreReachableFrom(machine=machine.name))
+        images: str
         match store:
-            case Found():
-                images = f"Images come from {store.value.address}."
+            case Found(value=at):
+                images = f"Images come from {at.address}."
             case Absent():
                 images = "This mesh has no store."
         beside = ", ".join(sorted(peer.machine for peer in peers.value)) or "nobody"

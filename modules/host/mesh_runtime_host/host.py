@@ -176,7 +176,7 @@ class Host(ModuleRuntime):
             self.reporter.put(self._report(brought.floor, "standing", brought.elements, words))
 
     def _tell_overtaken(self, floor: Floor) -> None:
-        report = self._report(floor, "failed", (), f"stale: {_named(floor)} was overtaken by a newer declaration")
+        report = self._report(floor, "failed", (), f"overtaken: a newer declaration came before {_named(floor)} was in force")
         self.reporter.put(report)
 
     def _report(self, of: Floor, verdict: Verdict, elements: tuple[ElementReport, ...], why: str = "") -> Report:

@@ -55,6 +55,7 @@ def test_sections_are_applied_in_the_order_of_the_design(hostroot: "HostRoot", m
     """Overlay, registry trust, files, whatever order the declaration lists them in.
 
     Removal: modules/host/mesh_runtime_host/judging.py: elements.sort(key=lambda one: ORDER.index(one.section))
+    Assertion: written == ["overlay.json", "ca.crt", "motd", "y"]
     """
     written: list[str] = []
     real = disk.write_whole
@@ -75,6 +76,7 @@ def test_a_file_that_is_deleted_right_after_the_write_is_no_success(hostroot: "H
     """B51: success is what was read back after the apply, never the absence of errors.
 
     Removal: modules/host/mesh_runtime_host/applying.py: self._look_at_all(work)  # read back from the disk, after the act
+    Assertion: states(brought.elements) == {"files/motd/etc/motd": "failed", "files/motd/srv/x/y": "in-force"}
     """
     real = disk.write_whole
 
@@ -149,6 +151,7 @@ def test_a_link_on_the_way_that_leaves_the_root_is_not_followed(hostroot: "HostR
     """Nothing is written outside the root.
 
     Removal: modules/host/mesh_runtime_host/beneath.py: refuse_absolute(target, root)
+    Assertion: states(brought.elements) == {"files/motd/etc/motd": "in-force", "files/motd/srv/x/y": "failed"}
     """
     outside = hostroot.root.parent / "outside"
     outside.mkdir()
@@ -183,6 +186,7 @@ def test_a_link_does_not_lead_into_the_hosts_own_state(hostroot: "HostRoot") -> 
     """By whatever name it is reached.
 
     Removal: modules/host/mesh_runtime_host/beneath.py: refuse_own(file, own)
+    Assertion: "own state directory" in brought.failures[0]
     """
     host = hostroot.host(root=hostroot.root.parent)
     host.take(hostroot.declaration(1))

@@ -38,6 +38,7 @@ def test_a_host_killed_while_it_writes_leaves_the_old_file_whole_and_the_next_on
     """B49: SIGKILL before the write, after half the bytes, before fsync, before rename. Old or new, whole, with its mode; then new.
 
     Removal: modules/host/mesh_runtime_host/disk.py: os.fsync(file)
+    Assertion: ran.returncode == -signal.SIGKILL
     """
     host = hostroot.host()
     host.take(hostroot.files(1, {PATH: OLD}, mode=0o640))
@@ -65,6 +66,7 @@ def test_a_disk_that_refuses_a_write_leaves_the_old_file_whole_and_the_element_f
     """B49: ENOSPC and EIO at each point: the old file stands whole, the element says why, nothing is left beside it.
 
     Removal: modules/host/mesh_runtime_host/disk.py: sweep(directory, name)  # what was begun is taken back
+    Assertion: left_beside(hostroot.root) == []
     """
     host = hostroot.host()
     host.take(hostroot.files(1, {PATH: OLD}, mode=0o640))

@@ -23,6 +23,7 @@ async def test_one_damaged_state_file_is_set_aside_and_said_and_the_machine_stay
     """B49: an unreadable state file never means *empty*: the host starts, reports it, and wipes no managed file.
 
     Removal: modules/host/mesh_runtime_host/store.py: (self.directory / name).rename(self.directory / aside)
+    Assertion: [aside.read_bytes() for aside in hostroot.state_dir.glob(f"{damaged}.damaged-*")] == [DAMAGES[damage]]
     """
     first = hostroot.host()
     first.take(hostroot.files(7, FILES))

@@ -29,6 +29,7 @@ def test_a_registry_has_exactly_one_directory(address: str, directory: str) -> N
     """B57: port kept, default port left out, IPv6 in brackets.
 
     Removal: modules/host/mesh_runtime_host/registries.py: name = name.removesuffix(f":{DEFAULT_PORT}")
+    Assertion: certs_directory(address) == directory
     """
     assert certs_directory(address) == directory
 
