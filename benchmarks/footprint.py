@@ -1,0 +1,94 @@
+"""What a process costs before it does anything: CPU for its imports, and memory while it idles on a connection.
+
+Our side is the installed entrypoint of the networking module; the other is the same five packages imported, and a bare aio-pika
+consumer that imports them.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.work import Target
+
+FIVE = "import aio_pika, pydantic, cryptography, tenacity, structlog"
+#: What ``mesh-runtime-networking run`` has imported when it begins to live.
+ENTRYPOINT = (
+    "import mesh_runtime.entrypoint, mesh_runtime_networking, mesh_runtime.runtime.life, mesh_runtime.settings, mesh_runtime.logging"
+)
+IMPORTS = 5
+SETTLE = 3.0
+
+_CONSUMER = f"""
+import asyncio, json, sys
+{FIVE}
+async def main():
+    at = json.load(sys.stdin)
+    connection = await aio_pika.connect_robust(at["url"])
+    channel = await connection.channel()
+    queue = await channel.declare_queue("bench.idle", auto_delete=True)
+    await queue.consume(lambda message: message.ack())
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+def _cpu_of(code: str) -> float:
+    """Seconds of CPU of a fresh interpreter that runs ``code``, less those of one that runs nothing."""
+
+    def once(what: str) -> float:
+        child = subprocess.Popen([sys.executable, "-c", what])
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            sys.exit(f"{what!r} failed")
+        return usage.ru_utime + usage.ru_stime
+
+    return statistics.median(once(code) - once("pass") for _ in range(IMPORTS))
+
+
+def _memory_of(command: list[str], environment: dict[str, str], words: str) -> float:
+    """MiB of proportional memory (PSS) of an idle process that has said that it is ready."""
+    child = subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - for the type checker
+    try:
+        child.stdin.write(words)
+        child.stdin.close()
+        while line := child.stdout.readline():
+            if "ready" in line:
+                break
+        time.sleep(SETTLE)
+        rollup = Path(f"/proc/{child.pid}/smaps_rollup").read_text()
+        return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def ours(at: Target, directory: Path) -> dict[str, float]:
+    """The entrypoint's imports, and an idle runtime that consumes: the networking module's, by its own script."""
+    environment = {
+        "MESH_BROKER": f"{at.host}:{at.port}",
+        "MESH_BROKER_NAME": at.host,
+        "MESH_VHOST": at.vhost,
+        "MESH_CA_FILE": at.ca_file,
+        "MESH_CREDENTIALS": str(directory / "networking"),
+        "MESH_MACHINE": "bench",
+        "MESH_STATE_DIR": str(directory / "state-networking"),
+        "MESH_LOG": "json",
+    }
+    command = [str(Path(sys.executable).with_name("mesh-runtime-networking")), "run"]
+    return {"import_cpu": _cpu_of(ENTRYPOINT), "idle_memory": _memory_of(command, environment, "")}
+
+
+def peers(at: Target) -> dict[str, dict[str, float]]:
+    """The five packages' imports, and a bare consumer that imports them."""
+    return {
+        "five_packages": {"import_cpu": _cpu_of(FIVE)},
+        "bare_consumer": {"idle_memory": _memory_of([sys.executable, "-c", _CONSUMER], {}, json.dumps({"url": at.url}))},
+    }
