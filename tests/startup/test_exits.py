@@ -11,6 +11,7 @@ from mesh_runtime.testing.ports import free_port
 from mesh_runtime.testing.processes import RuntimeProcess, script
 from mesh_runtime.testing.running import Runtimes
 from mesh_runtime.testing.waiting import until
+from tests.parts import Sage
 from tests.startup.launching import Launcher, environment
 from tests.startup.parts import Careless, Unready
 
@@ -71,14 +72,13 @@ async def test_an_operators_own_limit_exits_75_and_says_what_it_waited_for(launc
 async def test_the_limit_counts_for_the_first_start_alone(launch: Launcher, runtimes: Runtimes) -> None:
     """Who was ready once waits without it: the limit is for starting."""
     async with Gate(runtimes.broker.ports.amqps) as gate:
-        process = await launch.on(runtimes, Unready, MESH_BROKER=gate.address, MESH_STARTUP_DEADLINE="4")
+        process = await launch.on(runtimes, Sage, MESH_BROKER=gate.address, MESH_STARTUP_DEADLINE="8")
         began = time.monotonic()
-        (process.states.directory / "prepared").touch()
-        await process.states.until_ready(within=4)
+        await process.states.until_ready(within=8)
         gate.target = free_port()
         gate.cut()
         await process.states.until_at("trust", "waiting", within=5)
-        await process.states.until(lambda _: time.monotonic() > began + 5, within=8)
+        await process.states.until(lambda _: time.monotonic() > began + 9, within=12)
         assert process.running
         assert await process.stop() == 0
 
