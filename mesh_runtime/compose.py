@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mesh_runtime.asking import Asker, QuestionRecord, Scope, scoped
 from mesh_runtime.asking.outcome import members_of
-from mesh_runtime.asking.words import words_of
+from mesh_runtime.asking.words import complaint_of, words_of
 from mesh_runtime.contracts.base import ContractError, Section
 from mesh_runtime.contracts.composing import Composed, ComposedSection, Machine
 from mesh_runtime.contracts.outcomes import Missing, Refused, Unanswered
@@ -151,8 +151,7 @@ class Composer:
         except TypeError as wrong:
             return self._short(str(wrong))
         except ValidationError as unsound:
-            first = unsound.errors(include_url=False, include_input=False, include_context=False)[0]
-            return self._short(f"{unsound.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+            return self._short(f"{unsound.title}: {complaint_of(unsound)}")
         except ValueError as unwritable:
             return self._short(f"what JSON cannot say: {unwritable}")
         return Composed(sections=sections, rested=record.rested(), version=self.version)

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError
 
 from mesh_runtime.asking.outcome import complaint_about
 from mesh_runtime.asking.scope import Scope, carried, scoped
-from mesh_runtime.asking.words import words_of
+from mesh_runtime.asking.words import complaint_of, words_of
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
@@ -293,8 +293,7 @@ def _read(ask: type[Ask[Any]], body: bytes) -> Ask[Any]:
     try:
         return ask.model_validate_json(body)
     except ValidationError as malformed:
-        first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise _Unsound(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
+        raise _Unsound(complaint_of(malformed)) from None
 
 
 def _json(outcome: Outcome) -> bytes:

@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError
 from mesh_runtime.asking.outcome import outcome_classes, reader_of
 from mesh_runtime.asking.record import Attempt, QuestionRecord
 from mesh_runtime.asking.scope import Scope, carried, current_scope, trace_header
+from mesh_runtime.asking.words import complaint_of
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, Session, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
@@ -341,10 +342,7 @@ class Asker:
         try:
             outcome = reader_of(type(ask)).validate_json(reply.body)
         except ValidationError as malformed:
-            first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
-            detail = (
-                f"{reply.user_id} answered what is no outcome of this ask: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
-            )
+            detail = f"{reply.user_id} answered what is no outcome of this ask: {complaint_of(malformed)}"
             return Missing(question=label_of(ask), reason=Reason.MALFORMED, detail=detail)
         if isinstance(outcome, Refused) and (Refused not in outcome_classes(type(ask)) or outcome.code in _NOT_THE_MODULES_WORD):
             reason = Reason.MALFORMED if outcome.code == "malformed" else Reason.REFUSED

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from mesh_runtime.asking.words import complaint_of
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.outcomes import Found, Refused
 
@@ -61,6 +62,5 @@ def complaint_about(ask: type[Ask[Any]], outcome: object) -> str:
         try:
             value.validate_python(outcome.value)
         except ValidationError as wrong:
-            first = wrong.errors(include_url=False, include_input=False, include_context=False)[0]
-            return f"Found whose value is not what its contract says: {'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"
+            return f"Found whose value is not what its contract says: {complaint_of(wrong)}"
     return ""

@@ -1,4 +1,6 @@
-"""What an author's code raised, in words that can be sent and logged whatever it is."""
+"""What an author's code raised, or what is wrong with a message, in words that can be sent and logged whatever it is."""
+
+from pydantic import ValidationError
 
 from mesh_runtime.logging import mask_text
 
@@ -14,3 +16,14 @@ def words_of(error: BaseException) -> str:
         text = f"(its text cannot be had: {type(unspeakable).__name__})"
     words = f"{type(error).__name__}: {text}".removesuffix(": ")
     return mask_text(words.encode(errors="replace").decode())[:WORDS_LIMIT]
+
+
+_KINDS = {type(None): "null", bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+
+
+def complaint_of(malformed: ValidationError) -> str:
+    """The first thing that is wrong: where, what would be right, and of what kind it is; never the value itself."""
+    first = malformed.errors(include_url=False, include_context=False)[0]
+    words = f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
+    kind = _KINDS.get(type(first["input"]))
+    return words if kind is None or first["type"] in ("missing", "json_invalid") else f"{words}, and is {kind}"

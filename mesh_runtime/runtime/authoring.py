@@ -7,6 +7,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
+from pydantic import PydanticUserError
+
+from mesh_runtime.asking.outcome import reader_of
 from mesh_runtime.contracts.base import Ask, ContractError, Tell
 from mesh_runtime.contracts.composing import Compose
 
@@ -58,6 +61,10 @@ def answered_by(cls: type, module: str) -> dict[str, type[Ask[Any]]]:
         if ask.answered_by and ask.answered_by != module:
             raise ContractError(f"{where}: {ask.__name__} is answered by the module {ask.answered_by!r} alone, this is {module!r}")
         _check_parameters(where, getattr(cls, name), ask.__name__)
+        try:
+            reader_of(ask)
+        except PydanticUserError as unreadable:
+            raise ContractError(f"{where}: the outcome of {ask.__name__} cannot be read: {unreadable.message}") from unreadable
         found[name] = ask
     return found
 

@@ -15,7 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from mesh_runtime.asking.scope import Scope, carried, scoped
-from mesh_runtime.asking.words import words_of
+from mesh_runtime.asking.words import complaint_of, words_of
 from mesh_runtime.broker import (
     ChannelLost,
     ConfirmedChannel,
@@ -172,8 +172,7 @@ class Listener:
         try:
             tell = told.tell.model_validate_json(delivery.body)
         except ValidationError as malformed:
-            first = malformed.errors(include_url=False, include_input=False, include_context=False)[0]
-            raise _Hopeless(f"malformed: {'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
+            raise _Hopeless(f"malformed: {complaint_of(malformed)}") from None
         scope = Scope(what=told.name, correlation=carried(delivery.correlation_id), sender=delivery.user_id)
         hold = asyncio.timeout_at(limit)
         with scoped(scope):
