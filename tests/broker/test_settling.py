@@ -98,7 +98,7 @@ async def test_a_turn_of_the_loop_costs_one_frame() -> None:
 async def test_what_is_finished_behind_a_slow_one_is_settled_singly_soon() -> None:
     link = Written()
     settling = Settling(link, 1)  # type: ignore[arg-type]  # only these two methods are used
-    settling.delivered = 10
+    settling.delivered = 11
     began = asyncio.get_running_loop().time()
     for tag in range(2, 11):
         settling.ack(tag)
@@ -110,6 +110,9 @@ async def test_what_is_finished_behind_a_slow_one_is_settled_singly_soon() -> No
     settling.ack(1)
     link.turn()
     assert settled_at_the_broker(link.frames, 10)[0] == set(range(1, 11))
+    settling.ack(11)
+    link.turn()
+    assert settled_at_the_broker(link.frames, 11)[0] == set(range(1, 12)), "the prefix moves on over what was settled singly"
 
 
 @pytest.mark.parametrize("tag", [0, 1, 2, 4])

@@ -100,6 +100,17 @@ async def test_a_call_that_is_given_up_does_not_spoil_the_next(session: Session)
     assert await session.consumer_count("q") == 0
 
 
+async def test_calls_that_are_given_up_do_not_use_up_channels(session: Session) -> None:
+    for number in range(5):
+        given_up = asyncio.ensure_future(session.declare_queue(f"q{number}", exclusive=True))
+        await until(lambda: session._topology._channel is not None and session._topology._channel._calls, every=0)
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        assert given_up.cancelled()
+    await session.declare_queue("q", exclusive=True)
+    await until(lambda: len(session._link.channels) == 1)
+
+
 async def test_refusals_do_not_use_up_channels(session: Session) -> None:
     for _ in range(30):
         with pytest.raises(StageFault):
