@@ -114,6 +114,14 @@ def cut_in_half(file: Path) -> None:
     file.write_bytes(whole[: len(whole) // 2])
 
 
+def spoil_a_page(file: Path) -> None:
+    """One page of the many is not what was written: found only by looking at all of them."""
+    whole = bytearray(file.read_bytes())
+    at = whole.index(b"10.0.0.2") // 4096 * 4096
+    whole[at : at + 8] = b"\x0d\x00\x00\x00\xff\xff\xff\xff"
+    file.write_bytes(whole)
+
+
 def overwrite(file: Path) -> None:
     file.write_bytes(b"not a database at all\n" * 500)
 
@@ -132,7 +140,7 @@ def forget_whose(file: Path) -> None:
     other.close()
 
 
-@pytest.mark.parametrize("damage", [cut_to_nothing, cut_in_half, overwrite, empty_database, forget_whose, Path.unlink])
+@pytest.mark.parametrize("damage", [cut_to_nothing, cut_in_half, spoil_a_page, overwrite, empty_database, forget_whose, Path.unlink])
 async def test_b46_a_damaged_store_composes_nothing_and_is_never_made_anew(unprepared: "Desk", damage: Any) -> None:
     """Held by: the marker and ``_check_size``, ``quick_check`` and the missing version in ``store.py``."""
     await unprepared.controller.prepare()
@@ -144,6 +152,7 @@ async def test_b46_a_damaged_store_composes_nothing_and_is_never_made_anew(unpre
         fault = await fault_of(unprepared)
         assert (fault.cause.kind, fault.cause.code) == (Kind.BLOCKED, "damaged-store")
         assert str(unprepared.file) in fault.cause.text
+        assert ("cut to 0 bytes" in fault.cause.text) == (damage is cut_to_nothing)
     assert (unprepared.file.read_bytes() if unprepared.file.exists() else None) == before
     with pytest.raises(StageFault):
         await unprepared.controller.overlay_peers(OverlayPeers(of="alpha"))

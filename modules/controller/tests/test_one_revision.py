@@ -1,8 +1,10 @@
 """A declaration is composed of one revision and its generation is given once; what moved is composed again. Field case B32."""
 
 import asyncio
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import text
 
 from mesh_runtime.contracts import (
@@ -37,6 +39,45 @@ async def test_a_compose_whose_ground_moves_is_composed_again(placed: "Desk", wr
     statement = placed.hosts["alpha"].taken[-1]
     assert statement.revision == 4
     assert statement.sections[0].body["files"][0]["content"] == "2\n"
+
+
+async def test_ground_that_moves_between_compose_and_signature_is_seen_at_the_write(
+    placed: "Desk", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held by: the revision compared in ``store_declaration``, in the transaction that writes."""
+    moments = iter(["then", "now", "later"])
+
+    def moment() -> str:
+        said = next(moments)
+        if said == "then":  # composed, signed, and about to be stored
+            other = sqlite3.connect(placed.file)
+            other.execute("UPDATE mesh SET revision = 99")
+            other.commit()
+            other.close()
+        return said
+
+    monkeypatch.setattr(placed.controller.pushing, "now", moment)
+    assert (await placed.push("alpha"))["alpha"].verdict == "in-force"
+    assert [one.revision for one in placed.hosts["alpha"].taken] == [99]
+
+
+async def test_a_host_that_turns_out_to_be_ahead_is_told_nothing_at_the_last_moment(
+    placed: "Desk", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held by: ``machines_ahead`` in ``store_declaration``."""
+
+    def moment() -> str:
+        other = sqlite3.connect(placed.file)
+        other.execute("UPDATE reports SET epoch = 1, generation = 40 WHERE machine = 'beta'")
+        other.commit()
+        other.close()
+        return "now"
+
+    monkeypatch.setattr(placed.controller.pushing, "now", moment)
+    outcome = (await placed.push("alpha"))["alpha"]
+    assert outcome.refused is not None
+    assert outcome.refused.code == "store-behind"
+    assert placed.hosts["alpha"].taken == []
 
 
 async def test_ground_that_never_stands_still_is_refused_as_moved(placed: "Desk", write: Any) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mesh_runtime import SendUnknown
 from mesh_runtime.contracts import ElementReport, NoStore, Refused, Report, Rested, TrustStore
 from mesh_runtime_controller.composing import ComposedMachine
 from mesh_runtime_controller.records import Declared, MachineView, Mesh, ModuleRests, Placement
@@ -136,6 +137,18 @@ async def test_what_may_have_been_applied_unheard_is_named_too(two_files: "Desk"
     two_files.controller.modules["motd"] = silenced
     assert (await two_files.push())["alpha"].verdict == "in-force"
     assert removed(two_files) == {"files/motd/etc/three": "module-version"}
+
+
+async def test_a_removal_that_may_still_arrive_is_not_unchanged(two_files: "Desk", write: Any) -> None:
+    """Held by: ``may_be_taken`` in ``is_in_force``: what is under way could still take away what is in force now."""
+    before = two_files.controller.modules["motd"]
+    two_files.controller.undelivered["alpha"] = SendUnknown("no confirm", "id")
+    two_files.module("motd", write.composed(write.files("/etc/one"), version="2"))
+    assert (await two_files.push(patience=0.02))["alpha"].verdict == "unheard"
+    two_files.controller.undelivered.clear()
+    two_files.controller.modules["motd"] = before
+    outcome = (await two_files.push())["alpha"]
+    assert (outcome.verdict, outcome.generation) == ("in-force", 3)
 
 
 NAMES = st.sampled_from([f"files/{module}/{path}" for module in ("a", "b", "gone", "ghost") for path in "xyz"])

@@ -105,10 +105,10 @@ async def test_reports_of_others_are_not_taken(desk: "Desk") -> None:
         await desk.controller.reported(report("gamma"))
 
 
-async def test_a_refusal_says_nothing_of_what_stands(placed: "Desk") -> None:
+async def test_a_refusal_or_a_failure_that_names_nothing_says_nothing_of_what_stands(placed: "Desk") -> None:
     """A host that could not look refuses with no elements: what was known to be held stays known."""
     await placed.push()
-    await placed.hosts["alpha"].report(
-        Report(machine="alpha", mesh="m-1", epoch=1, generation=1, verdict="refused", why="x", elements=(), knows=())
-    )
+    said = Report(machine="alpha", mesh="m-1", epoch=1, generation=1, verdict="refused", why="x", elements=(), knows=())
+    await placed.hosts["alpha"].report(said)
+    await placed.hosts["alpha"].report(said.model_copy(update={"verdict": "failed"}))
     assert (await placed.push("alpha"))["alpha"].verdict == "unchanged"
