@@ -8,7 +8,8 @@ import asyncio
 import json
 import signal
 import sys
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -72,42 +73,37 @@ async def _run(options: argparse.Namespace) -> int:
     async with Lab(MODULES) as lab:
         bed = FirstLight(lab, record, options.broken)
         async with watching(record, lab.runtimes):
-            running = asyncio.ensure_future(_held(bed, told) if options.hold else bed.run())
-            ending = asyncio.ensure_future(told.wait())
-            await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
-            interrupted = not running.done() and not options.hold
-            if interrupted:
-                running.cancel()
-                record.say("told to stop: taking everything down", "bold")
-            await asyncio.gather(running, return_exceptions=interrupted)
-            ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
-            runtimes = bed.runtimes()
-            await bed.finish()
-    document = {"runtimes": runtimes, "steps": record.steps}
-    record.summary(runtimes)
-    if options.json and not interrupted:
-        print(json.dumps(document, indent=2))
-    return 130 if interrupted else 0 if _all_true(document) else 1
-
-
-async def _held(bed: FirstLight, told: asyncio.Event) -> None:
-    """Bring the mesh up, say how it is used, and keep it until it is told to end."""
-    running = asyncio.ensure_future(bed.bring_up())
-    ending = asyncio.ensure_future(told.wait())
-    try:
-        await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
-        if running.done() and running.result():
-            _tell_how(bed)
+            finished = await _unless_told(bed.bring_up() if options.hold else bed.run(), told)
+        if options.hold and finished and _all_true(record):
+            _tell_how(bed, sys.stderr if options.json else sys.stdout)
             await told.wait()
-    finally:
-        running.cancel()
-        ending.cancel()
-        await asyncio.gather(running, ending, return_exceptions=True)
+        if told.is_set():
+            record.say("told to end: taking everything down", "bold")
+        runtimes = bed.runtimes()
+        await bed.finish()
+    record.summary(runtimes)
+    if not finished:
+        return 130
+    if options.json:
+        print(json.dumps({"runtimes": runtimes, "steps": record.steps}, indent=2))
+    return 0 if _all_true(record) else 1
 
 
-def _tell_how(bed: FirstLight) -> None:
-    """On stdout: it is what this command is for."""
+async def _unless_told(work: Coroutine[Any, Any, object], told: asyncio.Event) -> bool:
+    """Whether the work was done before the bed was told to end; what it raised is raised."""
+    running, ending = asyncio.ensure_future(work), asyncio.ensure_future(told.wait())
+    await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
+    done = running.done()
+    for one in (running, ending):
+        one.cancel()
+    await asyncio.gather(running, ending, return_exceptions=True)
+    if done:
+        running.result()
+    return done
+
+
+def _tell_how(bed: FirstLight, out: TextIO) -> None:
+    """What there is, as a shell takes it. On stdout unless that is kept for the JSON document."""
     lab = bed.lab
     lines = [
         "# The mesh is up. It ends with this command (SIGINT or SIGTERM).",
@@ -115,14 +111,15 @@ def _tell_how(bed: FirstLight) -> None:
         *(f"# {name}: pid {one.pid}, state {lab.founded.state_dir(name)}" for name, one in lab.runtimes.items()),
         f"# broker: pids {', '.join(map(str, lab.broker.pids))}",
         f"# files of the machine: {lab.founded.host_root}",
+        f"# every login's username and password: {lab.founded.directory / 'credentials'}",
         f"# a store's CA to place: mesh place store {lab.founded.machine} address=store.mesh:5000 ca={bed.any_store_ca()}",
         f"export MESH_CONTEXT={lab.founded.context}",
     ]
-    print("\n".join(lines), flush=True)
+    print("\n".join(lines), file=out, flush=True)
 
 
-def _all_true(document: dict[str, Any]) -> bool:
-    return all(step["ok"] for step in document["steps"].values())
+def _all_true(record: Record) -> bool:
+    return all(step["ok"] for step in record.steps.values())
 
 
 if __name__ == "__main__":

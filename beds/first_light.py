@@ -180,7 +180,7 @@ class FirstLight:
     async def taken_down(self) -> Facts:
         """Everything ends in order, and nothing is left behind."""
         pids = [one.pid for one in self.lab.runtimes.values() if one.running] + self.lab.broker.pids
-        port, directories = self.lab.broker.ports.amqps, [self.lab.directory, self.lab.broker.directory]
+        port, directories = self.lab.broker.ports.amqps, [self.lab.broker.directory]
         begun = time.monotonic()
         codes = await self.lab.take_down()
         async with self._broken(lambda: port_held(port)):

@@ -1,16 +1,14 @@
 """The lab of one machine: a mesh's processes as an operator would start them, a real broker, and the command ``mesh``.
 
-Everything stands under one temporary directory. What the lab starts it ends, whatever happens to the bed; should the bed itself be killed,
-the kernel ends its processes, and the broker's supervisor removes the broker.
+Everything stands under the broker's temporary directory. What the lab starts it ends, whatever happens to the bed; should the bed itself be
+killed, the kernel ends its runtimes, and the broker's supervisor the broker, with that directory.
 """
 
 import asyncio
 import hashlib
 import os
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -48,8 +46,8 @@ class Lab:
     """A founded mesh, its broker and its runtimes. With ``async with``: nothing runs at first, and nothing is left at the end."""
 
     def __init__(self, modules: Iterable[str]) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="mesh-bed-"))
         self.broker = PrivateBroker(BrokerOptions(name=BROKER_NAME))
+        self.directory = self.broker.directory / "bed"
         place = BrokerPlace(address=self.broker.address, name=BROKER_NAME)
         self.founded: FoundedMesh = found_mesh(self.directory, place, machine=MACHINE, modules=tuple(modules), extra=bed_logins(MACHINE))
         if self.founded.leaf is not None and self.founded.authority is not None:
@@ -73,7 +71,6 @@ class Lab:
         finally:
             await self._open.aclose()
             await asyncio.to_thread(self.broker.dispose)
-            shutil.rmtree(self.directory, ignore_errors=True)
         return {name: one.exit_code for name, one in self.runtimes.items()}
 
     # ------------------------------------------------------------------------------------------------ broker and runtimes
