@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,10 @@ class Ledger:
             await asyncio.sleep(0.01)
 
 
+def climbed_again(runtimes: tuple[Running, ...], sessions: tuple[int, ...]) -> bool:
+    return all(one.state.sessions > before for one, before in zip(runtimes, sessions, strict=True))
+
+
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -142,9 +147,7 @@ async def test_a_hundred_cuts_lose_nothing_silently(runtimes: Runtimes, capsys: 
                 assert len(hit) == IN_FLIGHT, f"cut {cut} hit {len(hit)} asks in flight"
                 ledger.hit |= hit
                 gate.cut()
-                await until(
-                    lambda was=sessions: (looker.state.sessions > was[0]) and (mirror.state.sessions > was[1]), f"up after {cut}", within=15
-                )
+                await until(partial(climbed_again, (looker, mirror), sessions), f"up after cut {cut}", within=15)
             took = time.monotonic() - began
             over.set()
             await asyncio.gather(*asking, telling)
