@@ -1,4 +1,4 @@
-"""``python -m beds list`` and ``python -m beds run NAME [--json] [--hold] [--break STEP]``.
+"""``python -m beds list`` and ``python -m beds run NAME [--json] [--hold] [--break STEP] [--broker-rootfs DIR]``.
 
 Exit 0: every step is true. 1: one is not. 2: wrong usage. With ``--json`` stdout holds one JSON document; all else is on stderr.
 """
@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from beds.lab import Lab
 from beds.recording import Record
 from beds.table import watching
 from mesh_runtime.testing.founding import MODULES
-from mesh_runtime.testing.installation import NoBroker
+from mesh_runtime.testing.installation import Installation, NoBroker
 
 BEDS = {first_light.NAME: STEPS}
 
@@ -57,6 +58,7 @@ def _options() -> argparse.Namespace:
         metavar="STEP",
         help="really break this step's part (repeatable)",
     )
+    run.add_argument("--broker-rootfs", metavar="DIR", type=Path, help="run the RabbitMQ of the Debian in this directory (needs root)")
     options = parser.parse_args()
     if options.command == "run" and options.hold and options.broken:
         run.error("--hold keeps a mesh that is whole: it does not go with --break")
@@ -70,7 +72,7 @@ async def _run(options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, told.set)
     # Where nobody looks at a terminal, lines are whole.
     record = Record(Console(stderr=True, width=None if sys.stderr.isatty() else 200))
-    async with Lab(MODULES) as lab:
+    async with Lab(MODULES, Installation(options.broker_rootfs)) as lab:
         bed = FirstLight(lab, record, options.broken)
         async with watching(record, lab.runtimes):
             finished = await _unless_told(bed.bring_up() if options.hold else bed.run(), told)

@@ -21,6 +21,7 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.testing.broker import BrokerOptions, PrivateBroker
 from mesh_runtime.testing.ca import Leaf
 from mesh_runtime.testing.founding import BrokerPlace, FoundedMesh, found_mesh
+from mesh_runtime.testing.installation import Installation
 from mesh_runtime.testing.management import Management
 from mesh_runtime.testing.processes import RuntimeProcess, script
 
@@ -45,8 +46,9 @@ class Ran:
 class Lab:
     """A founded mesh, its broker and its runtimes. With ``async with``: nothing runs at first, and nothing is left at the end."""
 
-    def __init__(self, modules: Iterable[str]) -> None:
-        self.broker = PrivateBroker(BrokerOptions(name=BROKER_NAME))
+    def __init__(self, modules: Iterable[str], installation: Installation | None = None) -> None:
+        """``installation`` is the RabbitMQ that runs; by default this machine's. Raises NoBroker."""
+        self.broker = PrivateBroker(BrokerOptions(installation=installation or Installation(), name=BROKER_NAME))
         self.directory = self.broker.directory / "bed"
         place = BrokerPlace(address=self.broker.address, name=BROKER_NAME)
         self.founded: FoundedMesh = found_mesh(self.directory, place, machine=MACHINE, modules=tuple(modules), extra=bed_logins(MACHINE))
