@@ -17,8 +17,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mesh_runtime.contracts.founding import FoundedMachine, Founding
 from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.contracts.manifest import Manifest
@@ -215,13 +213,12 @@ def _write_context(founded: FoundedMesh) -> None:
 FoundMesh = Callable[..., Awaitable[FoundedMesh]]
 
 
-@pytest.fixture
-def founding(broker: PrivateBroker, management: Management, vhost: str, tmp_path: Path) -> FoundMesh:
-    """Founds meshes in the test's virtual host: ``mesh = await founding(machine="beta")``, with the arguments of ``found_mesh``."""
+def founding_on(broker: PrivateBroker, management: Management, vhost: str, directory: Path) -> FoundMesh:
+    """What founds meshes in a virtual host of a broker that runs, each in a directory of its own in ``directory``."""
 
     async def found(**how: Any) -> FoundedMesh:
         place = BrokerPlace(broker.address, broker.name, vhost, broker.ca.pin)
-        founded = found_mesh(tmp_path / f"mesh-{how.get('machine', 'alpha')}", place, **how)
+        founded = found_mesh(directory / f"mesh-{how.get('machine', 'alpha')}", place, **how)
         made = founded.definitions()
         await management.put_definitions({name: rows for name, rows in made.items() if name != "vhosts"})
         return founded

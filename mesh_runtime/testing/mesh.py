@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import pytest
 from pydantic import ValidationError
 
 from mesh_runtime.asking import Asker, Scope, scoped
@@ -220,9 +219,3 @@ def _delivery(login: str, exchange: str, key: str, body: bytes, props: Propertie
         received=asyncio.get_running_loop().time(),
         consumer=cast("Consumer", None),
     )
-
-
-@pytest.fixture
-def mesh(tmp_path: Path) -> StandInMesh:
-    """A stand-in for the mesh, in which a module composes against stated answers, without a broker."""
-    return StandInMesh(tmp_path)

@@ -1,7 +1,8 @@
 """The pytest plugin: options, and every fixture of the kit.
 
-Fixtures stand in files of their own; this file gathers them under the one name that the entry point names. In an
-environment without the extra `testing` it offers nothing, and says so, instead of breaking other people's test runs.
+Fixtures stand in files of their own; this file gathers them under the one name that the entry point names. Loading it imports
+nothing of the library but this kit's own parts (`late` says why). In an environment without the extra `testing` it offers
+nothing, and says so, instead of breaking other people's test runs.
 """
 
 from importlib.util import find_spec
@@ -11,12 +12,9 @@ import pytest
 MISSING = [name for name in ("aiohttp", "psutil", "pytest_asyncio") if find_spec(name) is None]
 
 if not MISSING:
-    from mesh_runtime.testing.founding import founding
     from mesh_runtime.testing.installation import NoBroker
+    from mesh_runtime.testing.late import founding, mesh, responder, runtimes
     from mesh_runtime.testing.leaks import _nothing_left_behind
-    from mesh_runtime.testing.mesh import mesh
-    from mesh_runtime.testing.responder import responder
-    from mesh_runtime.testing.running import runtimes
     from mesh_runtime.testing.shared import broker, broker_installation, management, own_broker, vhost
 
     __all__ = ["_nothing_left_behind", "broker", "founding", "management", "mesh", "own_broker", "responder", "runtimes", "vhost"]

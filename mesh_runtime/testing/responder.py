@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
 from mesh_runtime.broker import BrokerAt, Delivery, Properties, Returned, Session, Wire, open_session
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
@@ -140,9 +138,8 @@ class Responder:
 MakeResponder = Callable[[str, Mapping[type[Ask[Any]], Answering]], AbstractAsyncContextManager[Responder]]
 
 
-@pytest.fixture
-def responder(runtimes: Runtimes) -> MakeResponder:
-    """Makes responders in the test's virtual host: ``async with responder("controller@stand-in", {OverlayPeers: Found(...)}) as one``."""
+def responders_of(runtimes: Runtimes) -> MakeResponder:
+    """What makes responders in the virtual host of ``runtimes``; each gets a login of its own."""
 
     @asynccontextmanager
     async def responding(identity: str, answers: Mapping[type[Ask[Any]], Answering]) -> AsyncIterator[Responder]:

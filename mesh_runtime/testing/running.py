@@ -1,7 +1,7 @@
 """Real runtimes of a test's own module classes, in this process, against a real broker: what the library's tests run on.
 
-``runtimes`` is a fixture: ``async with runtimes.run(Orders) as running`` makes the login, its permissions and the mesh's exchanges in the test's
-virtual host, then lives the runtime's whole life, signals aside. A runtime that is not waited for may still be climbing.
+``runtimes`` is a fixture: ``async with runtimes.run(Orders) as running`` makes the login, its permissions and the mesh's exchanges in the
+test's virtual host, then lives the runtime's whole life, signals aside. A runtime that is not waited for may still be climbing.
 """
 
 import asyncio
@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pytest_asyncio
 
 from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.contracts.manifest import Manifest
@@ -112,9 +110,3 @@ class Runtimes:
             if not running.task.done():
                 await running.ended()
             running.task.result()
-
-
-@pytest_asyncio.fixture
-async def runtimes(broker: PrivateBroker, management: Management, vhost: str, tmp_path: Path) -> Runtimes:
-    """Runs runtimes of a test's own classes in its virtual host."""
-    return Runtimes(broker, management, vhost, tmp_path)
