@@ -176,6 +176,9 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
             link.gate.cut()
             await until(partial(_recovered, link, cycle + 2), f"cycle {cycle}", within=5)
         await link.sage.ready()
+        loop = asyncio.get_running_loop()
+        settled = loop.time() + 1.5
+        await until(lambda: loop.time() >= settled, "a while in which nothing more may happen")
         assert link.sage.state.sessions == CYCLES + 1
         assert await until(lambda: _is(lambda: _held(link), held), "connections, channels, consumers, tasks, descriptors", within=8), held
         await link.asked_together(50, "after ten cuts")
@@ -187,7 +190,6 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
         before = len(gate.connections)
         await asyncio.to_thread(broker.start)
         await link.pupil.ready(within=15)
-        loop = asyncio.get_running_loop()
         ends = loop.time() + 15
         while loop.time() < ends:
             assert (len(gate.connections), await link.connections()) == (before, []), "it came back to life"
