@@ -62,7 +62,6 @@ async def test_b30_work_longer_than_the_brokers_limit_costs_no_channel(impatient
         await holder.session.declare_queue(queue, exclusive=True)
         line = await holder.session.wire()
         await line.consume(queue, held.append)
-        holder.line.publish("mesh.replies", holder.reply_to, b"{}", _plain())
         await holder.session.bind(queue, "mesh.replies", holder.reply_to)
         holder.line.publish("mesh.replies", holder.reply_to, b"{}", _plain())
         await until(lambda: held, "it is held")
