@@ -174,7 +174,16 @@ async def test_an_abort_ends_every_pending_call_at_once(session: Session) -> Non
     assert {type(end) for end in await ends_of(calls)} <= {SessionLost, OutcomeUnknown}
 
 
-async def test_sessions_that_end_in_every_way_leave_no_descriptor(at: BrokerAt) -> None:
+async def forgotten_by_the_broker(management: Management, vhost: str) -> None:
+    """The broker gives the end of TLS five seconds before it forgets a connection whose client went without a word."""
+
+    async def nobody() -> bool:
+        return not await management.connections(vhost)
+
+    await until(nobody, within=12)
+
+
+async def test_sessions_that_end_in_every_way_leave_no_descriptor(at: BrokerAt, management: Management, vhost: str) -> None:
     async with Gate(at.addresses[0][1]) as gate:
         await (await open_session(at, USER)).close()
         before = descriptors()
@@ -191,6 +200,7 @@ async def test_sessions_that_end_in_every_way_leave_no_descriptor(at: BrokerAt) 
         await until(lambda: not gate.open_connections)
         await until(lambda: descriptors() <= before, f"no more than {before} descriptors")
         await until(lambda: len(asyncio.all_tasks()) == 1, "no task left")
+    await forgotten_by_the_broker(management, vhost)
 
 
 async def test_two_hundred_cancelled_attempts_leave_nothing(at: BrokerAt, management: Management, vhost: str) -> None:
@@ -212,12 +222,7 @@ async def test_two_hundred_cancelled_attempts_leave_nothing(at: BrokerAt, manage
     assert cancelled > 50
     await until(lambda: descriptors() <= before, f"no more than {before} descriptors")
     assert len(asyncio.all_tasks()) == 1
-
-    async def nobody() -> bool:
-        return not await management.connections(vhost)
-
-    # The broker gives the end of TLS five seconds before it forgets a connection whose client is gone.
-    await until(nobody, within=12)
+    await forgotten_by_the_broker(management, vhost)
 
 
 async def test_an_attempt_that_is_cancelled_at_a_silent_port_ends_at_once(at: BrokerAt) -> None:
