@@ -62,6 +62,8 @@ def scoped(scope: Scope) -> Iterator[Scope]:
 
 def carried(text: str) -> str:
     """As much of an id as AMQP carries in a property (255 bytes): one that was no UTF-8 has grown when it was read."""
+    if len(text) * 4 <= SHORT_LIMIT:  # no character takes more than four bytes: nearly all that travels is this short
+        return text
     raw = text.encode(errors="replace")
     return text if len(raw) <= SHORT_LIMIT else raw[:SHORT_LIMIT].decode(errors="ignore")
 
