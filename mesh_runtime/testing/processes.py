@@ -37,7 +37,9 @@ def script(module: str) -> list[str]:
 
 
 def program_of(cls: type[ModuleRuntime]) -> list[str]:
-    """A command that runs another class in the place of ``cls.module``'s own; it must be importable by its name."""
+    """A command that runs another class in the place of ``cls.module``'s own. Raises TypeError unless it stands at the top of its file."""
+    if "." in cls.__qualname__ or cls.__module__ == "__main__":
+        raise TypeError(f"{cls.__module__}:{cls.__qualname__} cannot be imported by another process: put it at the top of a file")
     return [sys.executable, "-c", _OF_A_CLASS.format(place=cls.__module__, name=cls.__qualname__, module=cls.module)]
 
 

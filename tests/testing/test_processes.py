@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.runtime import manifest_of
 from mesh_runtime.testing.ports import free_port
@@ -67,3 +69,11 @@ async def test_a_malformed_setting_is_told_on_stderr(tmp_path: Path) -> None:
     told = [line.text for line in sage.logs.lines if line.stream == "stderr"]
     assert len(told) == 1
     assert "MESH_MACHINE" in told[0]
+
+
+def test_a_class_that_no_process_can_import_is_refused() -> None:
+    class Hidden(Sage):
+        """Stands inside a function."""
+
+    with pytest.raises(TypeError, match=r"Hidden cannot be imported by another process"):
+        program_of(Hidden)
