@@ -4,6 +4,8 @@ A plugin is loaded before the first test of any run in its environment. Importin
 the library is broken, make each pay for it, and hide its import from a measurement of coverage that begins later.
 """
 
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from mesh_runtime.testing.mesh import StandInMesh
     from mesh_runtime.testing.responder import MakeResponder
     from mesh_runtime.testing.running import Runtimes
+    from mesh_runtime.testing.states import States
 
 
 @pytest.fixture
@@ -48,3 +51,20 @@ def founding(broker: "PrivateBroker", management: "Management", vhost: str, tmp_
     from mesh_runtime.testing.founding import founding_on
 
     return founding_on(broker, management, vhost, tmp_path)
+
+
+@pytest.fixture
+def logs() -> Iterator[list[logging.LogRecord]]:
+    """What this process logs during the test, from every logger, at DEBUG. A process's own lines are ``RuntimeProcess.logs``."""
+    from mesh_runtime.testing.logs import own_records
+
+    with own_records() as records:
+        yield records
+
+
+@pytest.fixture
+def states() -> "Callable[[Path], States]":
+    """The states of a runtime, by its state directory: ``async with states(directory) as one: await one.until_ready()``."""
+    from mesh_runtime.testing.states import States
+
+    return States

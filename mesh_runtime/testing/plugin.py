@@ -13,11 +13,23 @@ MISSING = [name for name in ("aiohttp", "psutil", "pytest_asyncio") if find_spec
 
 if not MISSING:
     from mesh_runtime.testing.installation import NoBroker
-    from mesh_runtime.testing.late import founding, mesh, responder, runtimes
+    from mesh_runtime.testing.late import founding, logs, mesh, responder, runtimes, states
     from mesh_runtime.testing.leaks import _nothing_left_behind
     from mesh_runtime.testing.shared import broker, broker_installation, management, own_broker, vhost
 
-    __all__ = ["_nothing_left_behind", "broker", "founding", "management", "mesh", "own_broker", "responder", "runtimes", "vhost"]
+    __all__ = [
+        "_nothing_left_behind",
+        "broker",
+        "founding",
+        "logs",
+        "management",
+        "mesh",
+        "own_broker",
+        "responder",
+        "runtimes",
+        "states",
+        "vhost",
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -32,3 +32,8 @@ def test_own_records_come_from_every_logger_at_debug() -> None:
         logging.getLogger("anybody").debug("said %s", "so")
     logging.getLogger("anybody").debug("afterwards")
     assert [(one.name, one.getMessage()) for one in records] == [("anybody", "said so")]
+
+
+def test_the_fixture_keeps_what_is_logged_during_the_test(logs: list[logging.LogRecord]) -> None:
+    logging.getLogger("anybody").info("here")
+    assert [one.getMessage() for one in logs] == ["here"]
