@@ -1,7 +1,7 @@
 """Collects from the source which codes the software can give: of causes, of refusals, of parked tells.
 
-It reads the code, not its comments: every call that makes one is found, and a code that is computed must be explained here, so that a new one
-cannot come in unseen.
+It reads the code, not its comments: every call that makes one is found, and a code that is computed must be explained here, so that no
+new one comes in unseen.
 """
 
 import ast
@@ -48,10 +48,14 @@ def _words(path: Path) -> set[str]:
 def _calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
     for path in SOURCES:
         for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.IfExp) and name in _names(node.func):
                 yield path, node
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.IfExp) and name in ast.unparse(node.func):
-                yield path, node
+
+
+def _names(function: ast.expr) -> set[str]:
+    """``waiting``, or both of ``(blocked if ... else waiting)``."""
+    choices = [function.body, function.orelse] if isinstance(function, ast.IfExp) else [function]
+    return {ast.unparse(one) for one in choices}
 
 
 RESOLVING = ROOT / "mesh_runtime/broker/resolving.py"
@@ -144,13 +148,15 @@ def park_reasons() -> set[str]:
 def named(method: str, place: int = 0) -> set[str]:
     """The argument at ``place``, where it is a plain word, of every call of ``something.method(...)``."""
     return {
-        node.args[place].value
+        word
         for path in SOURCES
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == method
-        and len(node.args) > place
-        and isinstance(node.args[place], ast.Constant)
-        and isinstance(node.args[place].value, str)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method and len(node.args) > place
+        for word in _plain(node.args[place])
     }
+
+
+def _plain(node: ast.expr) -> Iterator[str]:
+    """The text, if it is one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 import pytest
-from mesh_runtime_operator.exits import WORDS
 
 from mesh_runtime import entrypoint
 from mesh_runtime.contracts import Reason, wire
@@ -14,6 +13,7 @@ from mesh_runtime.entrypoint import GROUP
 from mesh_runtime.runtime import life
 from mesh_runtime.settings import ModuleSettings, RuntimeSettings, SettingRow, describe_settings
 from mesh_runtime.startup import PACES, Stage
+from mesh_runtime_operator.exits import WORDS
 from tests.docs import saying
 from tests.docs.pages import DOCS, GUIDE, PAGES, ROOT, headings, rows, spans
 

@@ -18,7 +18,7 @@ from mesh_runtime.testing.mesh import StandInMesh, section_of
 from mesh_runtime.testing.stating import Failing
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "guide" / "example"
-SOURCE = EXAMPLE / "mesh_motd.py"
+SOURCE = EXAMPLE / "mesh_motd" / "__init__.py"
 ALPHA = Machine(name="alpha", address="10.77.0.1", parameters={"greeting": "Welcome."})
 PEERS: Found[tuple[Peer, ...]] = Found(
     value=(Peer(machine="gamma", address="10.77.0.3"), Peer(machine="beta", address="10.77.0.2")), revision=3
@@ -39,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def motd(installed: Path) -> Iterator[type[ModuleRuntime]]:
     """The class as it was installed."""
-    spec = spec_from_file_location("mesh_motd", installed / "mesh_motd.py")
+    spec = spec_from_file_location("mesh_motd", installed / "mesh_motd" / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["mesh_motd"] = module_from_spec(spec)
