@@ -7,10 +7,13 @@ authentication is such a case). Second, without registration: the password in `s
 a telling key (`password=…`, `"token": "…"`, `Authorization: Basic …`). And an input that an error of pydantic quotes only in part
 is masked too, since half of a registered value could not be told.
 
+What is left of a value that was cut where `...` or `…` now stands (asyncio cuts the arguments of a callback so, as all does that
+uses `reprlib`) is masked from `SHORT` characters on, as it is and backslash-escaped.
+
 A value of fewer than `SHORT` characters is masked only where it stands alone as a word, and in no disguise: as a part of
 words it would turn every line into stars. A value of several lines is masked as a whole and line by line.
 
-It refuses to be clever about other half secrets: a value that somebody cut before logging it is not recognised.
+It refuses to be clever about other half secrets: a value that somebody cut without a mark is not recognised.
 """
 
 import base64
@@ -23,6 +26,8 @@ from typing import Protocol
 MASK = "***"
 SHORT = 4
 """Registered values with fewer characters than this are masked as whole words only."""
+
+_CUTS = ("...", "…")
 
 _LINE = 8
 """A line of a registered value of several lines is registered too, from this many characters on."""
@@ -91,6 +96,12 @@ class Masker:
         """Return the text with all that must not be read replaced by `MASK`."""
         for secret in self._secrets:
             text = secret.masked_in(text)
+        for cut in _CUTS:
+            if cut in text:
+                pieces = text.split(cut)
+                for secret in self._secrets:
+                    pieces = [secret.halves_masked_in(piece, at > 0, at < len(pieces) - 1) for at, piece in enumerate(pieces)]
+                text = cut.join(pieces)
         if "://" in text:
             text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
         if "input_value=" in text:
@@ -111,6 +122,8 @@ class _Secret:
 
     def __init__(self, value: str) -> None:
         self._value = value
+        escaped = repr(value)[1:-1]
+        self._cuttable = tuple(dict.fromkeys((value, escaped, escaped.replace("\\'", "'"))))
         if len(value) < SHORT:
             self._word: re.Pattern[str] | None = re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
             return
@@ -134,6 +147,37 @@ class _Secret:
         if len(text) >= len(self._hexadecimal) and self._hexadecimal in text.lower():
             text = re.sub(self._hexadecimal, MASK, text, flags=re.IGNORECASE)
         return text
+
+    def halves_masked_in(self, piece: str, cut_before: bool, cut_after: bool) -> str:
+        """Mask what is left of the value at the side where the piece was cut off."""
+        if self._word is not None:
+            return piece
+        for value in self._cuttable:
+            if cut_before and (end := _end_of_tail(piece, value)):
+                piece = MASK + piece[end:]
+            if cut_after and (start := _start_of_head(piece, value)) < len(piece):
+                piece = piece[:start] + MASK
+        return piece
+
+
+def _end_of_tail(piece: str, value: str) -> int:
+    """Return how many characters at the piece's beginning are the end of the value; 0 if fewer than `SHORT` are."""
+    limit = min(len(piece), len(value))
+    while (at := piece.rfind(value[-SHORT:], 0, limit)) >= 0:
+        if value.endswith(piece[: at + SHORT]):
+            return at + SHORT
+        limit = at + SHORT - 1
+    return 0
+
+
+def _start_of_head(piece: str, value: str) -> int:
+    """Return from where on the piece's end is the beginning of the value; its length if fewer than `SHORT` characters are."""
+    at = max(0, len(piece) - len(value))
+    while (at := piece.find(value[:SHORT], at)) >= 0:
+        if value.startswith(piece[at:]):
+            return at
+        at += 1
+    return len(piece)
 
 
 def _pattern_parts(value: str) -> Iterator[str]:

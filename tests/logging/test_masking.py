@@ -2,6 +2,7 @@
 
 import base64
 import json
+import reprlib
 import time
 import urllib.parse
 
@@ -56,6 +57,25 @@ def test_the_longer_of_two_secrets_goes_first_so_that_no_tail_of_it_stays() -> N
     assert masker("hunter2", "hunter2-and-more").text("x hunter2-and-more y hunter2") == f"x {MASK} y {MASK}"
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=32, max_size=60), st.text(alphabet="ab (", max_size=6))
+def test_what_reprlib_leaves_of_a_secret_is_masked_at_both_ends(secret: str, before: str) -> None:
+    cut = reprlib.repr(before + secret)
+    shown = masker(secret).text(f"<Handle {cut}>")
+    head, tail = cut[1 + len(before) : 1 + 12], cut[-1 - 10 : -1]
+    assert head not in shown.replace(before, "", 1) or len(head) < SHORT
+    assert tail not in shown
+    assert shown.startswith("<Handle ")
+    assert shown.endswith(">")
+
+
+def test_what_is_left_of_a_cut_secret_is_masked_and_nothing_else() -> None:
+    mask = masker("S3cr3t-xyz-of-the-end", "aaaaaaaa")
+    assert mask.text("a S3cr3t-xyz...he-end b") == f"a {MASK}...{MASK} b"
+    assert mask.text("wait... S3cr and e-end… so…") == "wait... S3cr and e-end… so…"
+    assert mask.text("aaaaa...aaaa.") == f"{MASK}...{MASK}."
+
+
 @pytest.mark.parametrize("secret", ["a", "ab", "x-1"])
 def test_a_short_secret_is_masked_only_where_it_stands_alone(secret: str) -> None:
     assert masker(secret).text(f"a{secret}a and {secret}!") == f"a{secret}a and {MASK}!"
@@ -102,11 +122,21 @@ def test_an_ordinary_key_tells_nothing(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\\" * 100_000, "%25" * 30_000, "input_value=..." * 5_000, "password=" * 10_000, "://a:b" * 20_000, "A" * 100_000]
+    "text",
+    [
+        "\\" * 100_000,
+        "%25" * 30_000,
+        "input_value=..." * 5_000,
+        "password=" * 10_000,
+        "://a:b" * 20_000,
+        "A" * 100_000,
+        "aaaa..." * 15_000,
+        "S3cr..." * 15_000,
+    ],
 )
 def test_no_text_that_somebody_may_send_makes_masking_slow(text: str) -> None:
     """Patterns that repeat without a bound would take minutes here, and stop the event loop for as long."""
-    mask = masker("S3cr3t-xyz", 'pa55/word+"x y', '\\\\\\\\a\\"b')
+    mask = masker("S3cr3t-xyz", 'pa55/word+"x y', '\\\\\\\\a\\"b', "a" * 40)
     began = time.process_time()
     mask.text(text)
     assert time.process_time() - began < 5

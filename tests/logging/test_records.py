@@ -43,7 +43,7 @@ def test_a_record_has_time_level_logger_and_event_first(capture: Capture) -> Non
     assert list(record) == ["time", "level", "logger", "event", "more"]
     assert record | {"time": ""} == {"time": "", "level": "warning", "logger": "captured", "event": "a word of it", "more": 1}
     assert record["time"].endswith("Z")
-    assert abs((datetime.fromisoformat(record["time"]) - before).total_seconds()) < 5
+    assert abs((datetime.fromisoformat(record["time"]) - before).total_seconds()) < 60
 
 
 def test_a_field_under_a_name_of_our_own_keeps_both(capture: Capture) -> None:

@@ -1,8 +1,15 @@
-"""B69: each cause that puts a secret into a log, in a real process at DEBUG; the same search finds it with masking off."""
+"""Each cause that puts a secret into a log, in a real process at DEBUG; the same search finds it with masking off.
+
+All causes run in one process, each under a name of its own, so that they cost one start of an interpreter and not one each.
+"""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.logging.conftest import Program
+from tests.logging.conftest import Program, Written, run_program
 
 CAUSES = {
     "an exception's text with the DSN": """
@@ -53,7 +60,14 @@ async def main():
     await asyncio.sleep(0)
 asyncio.run(main())
 """,
-    "a crash to sys.excepthook": "raise SystemError('with ' + SECRET)",
+    "a callback with a long argument, which asyncio cuts": """
+async def main():
+    install_loop_hook(asyncio.get_running_loop())
+    for text in (SECRET, "with " + SECRET, SECRET * 2):
+        asyncio.get_running_loop().call_soon(int, text)
+    await asyncio.sleep(0)
+asyncio.run(main())
+""",
     "a crash of a thread": """
 def fails():
     raise RuntimeError(SECRET)
@@ -82,7 +96,7 @@ from pydantic import BaseModel
 class Login(BaseModel):
     port: int
 try:
-    Login(port="amqps://user:" + SECRET[:18] + "/mesh" * 20 + SECRET)
+    Login(port="amqps://user:" + SECRET[:22] + "/mesh" * 20 + SECRET)
 except ValueError as error:
     std.error("%s", error)
 """,
@@ -110,20 +124,58 @@ aiormq.connection.log.debug("Prepare to send %r", b"\\x00user\\x00" + SECRET.enc
     "a bound correlation id": "structlog.contextvars.bind_contextvars(who=SECRET); std.info('x'); log.info('y')",
 }
 
+_RUN_ALL = """
+import runpy
+given = dict(asyncio=asyncio, logging=logging, os=os, threading=threading, warnings=warnings, structlog=structlog, log=log, std=std,
+             install_loop_hook=install_loop_hook, SECRET=SECRET)
+for at, name in enumerate({names!r}):
+    for stream in (sys.stdout, sys.stderr):
+        print("CAUSE", at, name, file=stream, flush=True)
+    structlog.contextvars.clear_contextvars()
+    runpy.run_path(os.path.join(os.path.dirname(__file__), f"cause{{at}}.py"), init_globals=dict(given))
+"""
 
-@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
-def test_no_cause_writes_a_registered_secret_in_any_disguise(program: Program, cause: str) -> None:
+
+@cache
+def written_by(masking: bool) -> dict[str, Written]:
+    """What each cause wrote, all run in one process."""
+    with TemporaryDirectory() as directory:
+        for at, cause in enumerate(CAUSES.values()):
+            (Path(directory) / f"cause{at}.py").write_text(cause, "utf-8")
+        done = run_program(Path(directory) / "program.py", _RUN_ALL.format(names=list(CAUSES)), masking=masking)
+    assert done.code == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    parts = {}
+    for at, name in enumerate(CAUSES):
+        stdout, stderr = (_between(text, f"CAUSE {at} {name}\n", f"CAUSE {at + 1} ") for text in (done.stdout, done.stderr))
+        parts[name] = Written(stdout, stderr, done.code)
+    return parts
+
+
+def _between(text: str, begin: str, end: str) -> str:
+    return text.partition(begin)[2].partition(end)[0]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_no_cause_writes_a_registered_secret_in_any_disguise(cause: str) -> None:
     """The line whose removal makes this fail: `text = masking.text(text)` in `plain.shown`."""
-    written = program(cause)
+    written = written_by(masking=True)[cause]
     assert written.found == []
     assert "***" in written.stdout
     assert written.records
     assert written.stderr == ""
 
 
-@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
-def test_with_masking_off_the_same_search_finds_it(program: Program, cause: str) -> None:
-    assert program(cause, masking=False).found
+@pytest.mark.parametrize("cause", CAUSES)
+def test_with_masking_off_the_same_search_finds_it(cause: str) -> None:
+    assert written_by(masking=False)[cause].found
+
+
+def test_a_crash_of_the_program_itself_is_masked(program: Program) -> None:
+    crash = "raise SystemError('with ' + SECRET)"
+    written = program(crash)
+    assert (written.code, written.found, written.stderr) == (1, [], "")
+    assert "SystemError: with ***" in written.records[-1]["exception"]
+    assert program(crash, masking=False).found
 
 
 def test_a_local_variable_is_never_shown_even_where_it_was_not_registered(program: Program) -> None:
