@@ -173,7 +173,7 @@ async def test_what_was_delivered_in_vain_is_parked_before_the_broker_drops_it(r
 async def test_what_cannot_be_written_again_is_parked_without_its_headers_and_routes_to_nobody(runtimes: Runtimes) -> None:
     async with runtimes.run(Oracle) as oracle, raw(runtimes, "seeker@raw", tells=("wanted.1",)) as sender:
         await oracle.ready()
-        sender.tell("wanted.1", b"[]", headers={"CC": ["all.nothing.1"], "kept": "yes", "x-death": [{"queue": "q"}]})
+        sender.tell("wanted.1", b"[]", headers={"CC": ["all.wanted.1"], "kept": "yes", "x-death": [{"queue": "q"}]})
         sender.tell("wanted.1", b"[]", headers={"number": 2**62, "nested": {"a": [1, None, True]}})
         put_aside = await parked(runtimes, "oracle@alpha", 2)
         first, second = sorted(put_aside, key=lambda one: "kept" not in one.headers)
