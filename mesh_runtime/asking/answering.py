@@ -24,6 +24,7 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.identity import BadName, Identity
 from mesh_runtime.contracts.outcomes import Outcome, Refused
+from mesh_runtime.logging import mask_text
 from mesh_runtime.startup import RuntimeState
 
 log = structlog.stdlib.get_logger(__name__)
@@ -297,6 +298,10 @@ def _read(ask: type[Ask[Any]], body: bytes) -> Ask[Any]:
 
 
 def _json(outcome: Outcome) -> bytes:
+    """The outcome as it travels. A refusal is words for people, and whoever wrote them may have quoted an error: they leave masked."""
+    if isinstance(outcome, Refused):
+        unanswered = tuple(one.model_copy(update={"detail": mask_text(one.detail)}) for one in outcome.unanswered)
+        outcome = outcome.model_copy(update={"why": mask_text(outcome.why), "unanswered": unanswered})
     return outcome.model_dump_json().encode()
 
 
