@@ -111,26 +111,24 @@ def _run(module: str, cls: "type[ModuleRuntime] | None") -> int:
     signals = _Signals()
     signals.install()
 
+    from mesh_runtime.logging import configure
     from mesh_runtime.settings import MalformedSetting, load_settings
 
-    try:
-        chosen = cls or _load(module)
-        loaded = load_settings(module, chosen.settings_class())
-    except MalformedSetting as malformed:
-        print(malformed, file=sys.stderr)  # noqa: T201
-        return EXIT_CONFIG
-
-    from mesh_runtime.logging import configure
-
-    configure(loaded.runtime.log, loaded.runtime.log_level)
+    configure()  # until the settings say how: what a module's import and its validators raise or warn of is logged, and masked, too
 
     import structlog
 
     log = structlog.stdlib.get_logger(__name__)
-    for warning in loaded.warnings:
-        log.warning(warning)
     try:
+        chosen = cls or _load(module)
+        loaded = load_settings(module, chosen.settings_class())
+        configure(loaded.runtime.log, loaded.runtime.log_level)
+        for warning in loaded.warnings:
+            log.warning(warning)
         return _live(module, chosen, loaded, signals)
+    except MalformedSetting as malformed:
+        print(malformed, file=sys.stderr)  # noqa: T201
+        return EXIT_CONFIG
     except Exception:  # the process's own last guard: said with its traceback, then exit 70
         log.exception("an error outside every stage and handler ends the process")
         return EXIT_SOFTWARE

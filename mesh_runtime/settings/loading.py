@@ -2,17 +2,18 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from pydantic import SecretBytes, SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from mesh_runtime.logging import register_secret
 from mesh_runtime.settings.malformed import Complaint, MalformedSetting
 from mesh_runtime.settings.module import ModuleSettings, OnlyWhatIsGiven
 from mesh_runtime.settings.runtime import RuntimeSettings
+from mesh_runtime.settings.secret import holds_secret, secrets_in
 
 PREFIX = "MESH_"
 _MODULE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -75,15 +76,21 @@ def _parse(kind: type[Some], prefix: str, environ: Mapping[str, str], complaints
     try:
         values = source()
         known = {name: values[name] for name in kind.model_fields if name in values}
-        for name, value in known.items():
-            if _is_secret(kind, name) and isinstance(value, str):
-                register_secret(value)
-        return kind(**known)
+        # Before they are checked: a validator may quote them. And after: a default may be one.
+        _mask(secret for name, value in known.items() for secret in secrets_in(kind.model_fields[name].annotation, value))
+        made = kind(**known)
+        _mask(secrets_in(kind, made))
+        return made
     except SettingsError as error:
         complaints.append(_of_source(error, kind, prefix))
     except ValidationError as error:
         complaints += _of_validation(error, kind, prefix)
     return None
+
+
+def _mask(secrets: Iterable[str]) -> None:
+    for secret in secrets:
+        register_secret(secret)
 
 
 def _of_source(error: SettingsError, kind: type[BaseSettings], prefix: str) -> Complaint:
@@ -123,8 +130,7 @@ def _example(kind: type[BaseSettings], field: str) -> str:
 
 def _is_secret(kind: type[BaseSettings], field: str) -> bool:
     info = kind.model_fields.get(field)
-    written = str(info.annotation) if info is not None else ""
-    return info is not None and (SecretStr.__name__ in written or SecretBytes.__name__ in written)
+    return info is not None and holds_secret(info.annotation)
 
 
 def _refuse_overlap(prefix: str, kind: type[ModuleSettings]) -> None:
