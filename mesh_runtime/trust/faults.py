@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cryptography import x509
-
 from mesh_runtime.trust.pin import PinMismatch
+from mesh_runtime.trust.times import spelled
 
 # X509_V_ERR_* of OpenSSL.
 _NOT_YET_VALID = 9
@@ -58,20 +57,22 @@ def fault_of(error: OSError, *, name: str, address: str, now: datetime | None = 
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError, name: str, address: str, now: datetime, chain: Sequence[bytes]) -> TrustFault:
-    local = f"the local time is {_at(now)}"
+    from mesh_runtime.trust import certificates as told  # with all of x509: only once there is a certificate to speak of
+
+    local = f"the local time is {spelled(now)}"
     code = error.verify_code
     if code == _NOT_YET_VALID:
-        return TrustFault("not-yet-valid", f"{address}: the certificate is not valid yet: {_window(chain)}; {local}", blocked=False)
+        return TrustFault("not-yet-valid", f"{address}: the certificate is not valid yet: {told.window(chain)}; {local}", blocked=False)
     if code == _EXPIRED:
-        return TrustFault("expired", f"{address}: the certificate has expired: {_window(chain)}; {local}", blocked=False)
+        return TrustFault("expired", f"{address}: the certificate has expired: {told.window(chain)}; {local}", blocked=False)
     if code in _WRONG_NAME:
-        if _has_no_names(chain):
+        if told.has_no_names(chain):
             text = f"{address}: the certificate has no subject alternative names, and its common name does not count"
             return TrustFault("no-names", f"{text}; the expected name is {name!r}", blocked=True)
-        text = f"{address}: the certificate is not for the expected name {name!r}{_names(chain)}"
+        text = f"{address}: the certificate is not for the expected name {name!r}{told.names(chain)}"
         return TrustFault("wrong-name", text, blocked=True)
     if code in _WRONG_CA:
-        text = f"{address}: the certificate is not issued by the expected CA ({_verdict(error)}){_issuer(chain)}"
+        text = f"{address}: the certificate is not issued by the expected CA ({_verdict(error)}){told.issuer(chain)}"
         return TrustFault("wrong-ca", text, blocked=True)
     return TrustFault("bad-certificate", f"{address}: the certificate is refused: {_verdict(error)}", blocked=False)
 
@@ -107,51 +108,3 @@ def _reason(error: ssl.SSLError) -> str:
 
 def _verdict(error: ssl.SSLCertVerificationError) -> str:
     return error.verify_message or _reason(error) or f"verify code {error.verify_code}"
-
-
-def _leaf(chain: Sequence[bytes]) -> x509.Certificate | None:
-    try:
-        return x509.load_der_x509_certificate(chain[0]) if chain else None
-    except (ValueError, TypeError):
-        return None
-
-
-def _window(chain: Sequence[bytes]) -> str:
-    """Name the window of the certificate that is out of its time, leaf or CA; the chain is searched for the narrowest."""
-    loaded = [each for each in (_leaf([der]) for der in chain) if each is not None]
-    if not loaded:
-        return "its times could not be read"
-    begins = max(each.not_valid_before_utc for each in loaded)
-    ends = min(each.not_valid_after_utc for each in loaded)
-    return f"it is valid from {_at(begins)} to {_at(ends)}"
-
-
-def _has_no_names(chain: Sequence[bytes]) -> bool:
-    leaf = _leaf(chain)
-    try:
-        return leaf is not None and leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName) is None
-    except x509.ExtensionNotFound:
-        return True
-    except ValueError:
-        return False
-
-
-def _names(chain: Sequence[bytes]) -> str:
-    leaf = _leaf(chain)
-    if leaf is None:
-        return ""
-    try:
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
-        return "; its names cannot be read"
-    found = [str(each) for kind in (x509.DNSName, x509.IPAddress) for each in names.get_values_for_type(kind)]
-    return f"; it is for {', '.join(found) or 'no name'}"
-
-
-def _issuer(chain: Sequence[bytes]) -> str:
-    leaf = _leaf(chain)
-    return "" if leaf is None else f"; its issuer calls itself {leaf.issuer.rfc4514_string() or 'nothing'}"
-
-
-def _at(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -3,6 +3,8 @@
 The chain is fetched over a connection that trusts nothing and sends nothing; it yields only *which* certificate is the CA. The
 connection that is used afterwards is verified in full under it. The pinned certificate must be signed by its own key: else anyone
 could put the mesh's public key into a certificate with dates and constraints of their own making.
+
+cryptography's x509 is loaded when a certificate is first looked at: a runtime that is given its CA as a file never does.
 """
 
 import asyncio
@@ -10,20 +12,23 @@ import hashlib
 import hmac
 import ssl
 from collections.abc import Sequence
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typing import TYPE_CHECKING
 
 from mesh_runtime.trust.context import reading_context
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 
 class PinMismatch(OSError):
     """The server's chain holds no CA under the pinned key. Somebody must act: another broker, or another pin."""
 
 
-def pin_of(certificate: bytes | x509.Certificate) -> str:
+def pin_of(certificate: "bytes | x509.Certificate") -> str:
     """Return the pin of a certificate (DER if bytes): the SHA-256 of its SubjectPublicKeyInfo (RFC 7469), 64 hex digits."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     loaded = x509.load_der_x509_certificate(certificate) if isinstance(certificate, bytes) else certificate
     key = loaded.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(key).hexdigest()
@@ -31,6 +36,9 @@ def pin_of(certificate: bytes | x509.Certificate) -> str:
 
 def ca_for_pin(chain: Sequence[bytes], pin: str) -> bytes:
     """Return the DER of the CA in the chain (DER, leaf first) whose key has this pin; raises PinMismatch, which says what was sent."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
     unusable = ""
     for der in chain:
         try:
@@ -84,6 +92,8 @@ def _in_words(chain: Sequence[bytes], pin: str, unusable: str) -> str:
 
 
 def _named(der: bytes) -> str:
+    from cryptography import x509
+
     try:
         certificate = x509.load_der_x509_certificate(der)
         return f"{certificate.subject.rfc4514_string() or 'a certificate without subject'} (pin {pin_of(certificate)})"

@@ -97,7 +97,7 @@ async def test_each_trust_fault_has_its_own_cause_and_is_over_once_the_certifica
 async def test_b06_a_certificate_that_is_not_yet_valid_is_waited_for_and_both_times_are_named(launch: Launcher, runtimes: Runtimes) -> None:
     """B06: the clock of a joining machine is behind.
 
-    Removal: mesh_runtime/trust/faults.py: return TrustFault("not-yet-valid", f"{address}: the certificate is not valid yet: {_window(chain)}; {local}", blocked=False)
+    Removal: mesh_runtime/trust/faults.py: return TrustFault("not-yet-valid", f"{address}: the certificate is not valid yet: {told.window(chain)}; {local}", blocked=False)
     Assertion: shown["cause"]["code"] == "not-yet-valid"
     """  # noqa: E501 - the line as it stands
     ca = CertificateAuthority()
