@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import typer
 from mesh_runtime.contracts import ContractError
 from mesh_runtime.settings import load_settings
 from mesh_runtime_operator.cli import app
-from tests.docs.pages import GUIDE, PAGES, Code, codes
+from tests.docs.pages import GUIDE, PAGES, ROOT, Code, codes
 
 WRITE = GUIDE / "write-a-module.md"
 RUN_ONE = GUIDE / "run-one.md"
@@ -123,6 +124,18 @@ def test_the_example_can_be_placed_where_it_is_installed(installed: Path) -> Non
     asking = "from mesh_runtime_controller.catalog import read_catalog as read; print('motd' in read().manifests, read().unusable)"
     ran = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True, timeout=60, env=environment(installed))
     assert ran.stdout == "True {}\n"
+
+
+@pytest.mark.timeout(240)
+def test_what_is_shown_passes_mypy_as_strict_as_this_repository(tmp_path: Path) -> None:
+    files = {f"snippet_{number}.py": code for number, code in enumerate([*PYTHON, *TESTS])}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code.text)
+    shutil.copytree(EXAMPLE / "mesh_motd", tmp_path / "mesh_motd")
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache"), *files]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, cwd=tmp_path)
+    said = re.sub(r"snippet_\d+\.py", lambda name: str(files[name[0]]), ran.stdout)
+    assert ran.returncode == 0, said
 
 
 # ---------------------------------------------------------------------------------------------------- command lines
