@@ -2,6 +2,8 @@
 
 import pytest
 
+from mesh_runtime.testing import plugin
+
 LOADED = """
 import sys
 
@@ -9,8 +11,6 @@ def test_what_is_loaded():
     loaded = {name for name in sys.modules if name.startswith("mesh_runtime.")}
     assert sorted(name for name in loaded if not name.startswith("mesh_runtime.testing")) == []
 """
-
-FIXTURES = ("broker", "founding", "management", "mesh", "own_broker", "responder", "runtimes", "vhost")
 
 
 def test_the_plugin_imports_nothing_of_the_library_before_a_test_asks_for_it(pytester: pytest.Pytester) -> None:
@@ -22,4 +22,4 @@ def test_the_plugin_imports_nothing_of_the_library_before_a_test_asks_for_it(pyt
 def test_every_fixture_is_offered(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
     offered = [line.split(" ")[0] for line in result.outlines if "mesh_runtime/testing/" in line]
-    assert sorted(offered) == sorted(FIXTURES)
+    assert sorted(offered) == sorted(name for name in plugin.__all__ if not name.startswith("_"))
