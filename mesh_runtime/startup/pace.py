@@ -1,8 +1,8 @@
 """How long to wait before a stage is tried again. The only place that knows tenacity.
 
 Each stage has its own deadline for one attempt and its own pace between attempts; every gap is jittered so that runtimes that were started
-together do not knock together, and none is smaller than the one before it until the cap is near. A blocked cause is tried at a slow pace, at
-most six times a minute, whatever the stage.
+together do not knock together, and none is smaller than the one before it until the cap is near. A blocked cause is tried at a slow pace,
+at most six times a minute, whatever the stage.
 """
 
 import random
