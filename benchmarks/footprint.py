@@ -16,9 +16,7 @@ from benchmarks.work import Target
 
 FIVE = "import aio_pika, pydantic, cryptography, tenacity, structlog"
 #: What ``mesh-runtime-networking run`` has imported when it begins to live.
-ENTRYPOINT = (
-    "import mesh_runtime.entrypoint, mesh_runtime_networking, mesh_runtime.runtime.life, mesh_runtime.settings, mesh_runtime.logging"
-)
+ENTRYPOINT = "from mesh_runtime.entrypoint import load; load('networking')"
 IMPORTS = 5
 SETTLE = 3.0
 

@@ -27,7 +27,7 @@ def kebab(name: str) -> str:
 class Contract(BaseModel):
     """A message. Class keywords: ``name`` (default: the class's name in kebab-case) and ``major`` (default 1)."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore", hide_input_in_errors=True)
 
     contract: ClassVar[str] = ""
     major: ClassVar[int] = 1
@@ -114,7 +114,7 @@ class Section(Contract):
     ``section`` is the name under which it stands in a declaration; two classes of one name form a closed union.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(defer_build=True, extra="forbid")
 
     section: ClassVar[str] = ""
 

@@ -11,7 +11,7 @@ from mesh_runtime.contracts.outcomes import Outcome, Refused
 class Machine(BaseModel):
     """The machine that is composed for: its name, its overlay address, and the parameters of the placement that asks for it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     name: str
     address: str
@@ -21,7 +21,7 @@ class Machine(BaseModel):
 class Rested(BaseModel):
     """An answer on which a compose rests. ``fingerprint`` is the SHA-256 of the answer, so that a moved answer is seen."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     question: str
     outcome: Literal["found", "absent"]
@@ -33,7 +33,7 @@ class Rested(BaseModel):
 class ComposedSection(BaseModel):
     """A section by its name, with its body as it will stand in the declaration."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     section: str
     body: dict[str, Any]

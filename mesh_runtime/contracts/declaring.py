@@ -15,7 +15,7 @@ EvidenceKind = Literal["retirement", "absent", "placement-ended", "module-versio
 class DeclaredSection(BaseModel):
     """One module's section in a declaration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     module: str
     section: str
@@ -25,7 +25,7 @@ class DeclaredSection(BaseModel):
 class Removal(BaseModel):
     """An element that a declaration takes away, with the evidence that it should go."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     element: str
     evidence: EvidenceKind
@@ -38,7 +38,7 @@ class Statement(BaseModel):
     What the host holds and what is neither present here nor named in ``removes`` makes it refuse the whole.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     mesh: str
     machine: str
@@ -66,7 +66,7 @@ class ElementReport(BaseModel):
     ``element`` is its ``element_name``.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     element: str
     state: ElementState

@@ -32,7 +32,7 @@ OverlayAddress = Annotated[str, AfterValidator(_is_address)]
 class FoundedMachine(BaseModel):
     """A machine: its name, and its address in the overlay."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     name: MachineName
     address: OverlayAddress
@@ -41,7 +41,7 @@ class FoundedMachine(BaseModel):
 class Founding(BaseModel):
     """The mesh's id, the epoch of its controller's seat (from 1), and its machines: at least one, no two of one name or address."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     mesh: str = Field(min_length=1, max_length=200)
     epoch: int = Field(default=1, ge=1)

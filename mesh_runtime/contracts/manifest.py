@@ -11,7 +11,7 @@ from mesh_runtime.contracts.identity import check_name
 class Manifest(BaseModel):
     """Fields are lists of contract types (``overlay-peers.1``) unless they say otherwise; all are sorted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     module: str
     version: str

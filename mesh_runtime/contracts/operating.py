@@ -42,7 +42,7 @@ class Remove(Tool[Removed | Refused], answered_by="controller"):
 class Change(BaseModel):
     """What a push would do to one element."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     element: str
     change: Literal["add", "change", "remove"]
@@ -52,7 +52,7 @@ class Change(BaseModel):
 class MachinePlan(BaseModel):
     """The difference to what the machine reported, or the refusal in its way."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     machine: str
     changes: tuple[Change, ...] = ()
@@ -79,7 +79,7 @@ MachineVerdict = Literal["in-force", "unchanged", "refused", "failed", "unheard"
 class MachineOutcome(BaseModel):
     """What came of a push on one machine: in force, refused (by whom, why), failed (which element), or unheard since."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     machine: str
     verdict: MachineVerdict

@@ -16,7 +16,7 @@ V = TypeVar("V", covariant=True)
 class Outcome(BaseModel):
     """The base of outcomes: a value to be matched, never to be tested for truth."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, hide_input_in_errors=True)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} has no truth value: match it against Found, Absent or Refused")
@@ -60,7 +60,7 @@ class Reason(StrEnum):
 class Missing(BaseModel):
     """One question that has no answer: which, why, in words. ``OPEN`` is one that was still unanswered when its compose returned."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     question: str
     reason: Reason

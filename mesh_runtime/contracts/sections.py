@@ -40,7 +40,7 @@ Registry = Annotated[str, AfterValidator(_is_registry)]
 class Part(BaseModel):
     """A part of a section; unknown fields are refused as in the section itself."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Peer(Part):

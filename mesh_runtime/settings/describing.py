@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from pydantic_settings import BaseSettings
+from pydantic import BaseModel
 
-from mesh_runtime.settings.loading import PREFIX, variable_of
+from mesh_runtime.settings.given import variable_of
+from mesh_runtime.settings.loading import PREFIX
 from mesh_runtime.settings.runtime import RuntimeSettings
 
 
@@ -19,7 +20,7 @@ class SettingRow:
     example: str
 
 
-def describe_settings(kind: type[BaseSettings] = RuntimeSettings, prefix: str = PREFIX) -> tuple[SettingRow, ...]:
+def describe_settings(kind: type[BaseModel] = RuntimeSettings, prefix: str = PREFIX) -> tuple[SettingRow, ...]:
     """Return a row for each setting of the class, in the order of their declaration."""
     return tuple(
         SettingRow(

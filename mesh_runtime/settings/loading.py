@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
+from pydantic import BaseModel, ValidationError
 
 from mesh_runtime.logging import register_secret
+from mesh_runtime.settings.given import NotJson, given, variable_of
 from mesh_runtime.settings.malformed import Complaint, MalformedSetting
 from mesh_runtime.settings.module import ModuleSettings, OnlyWhatIsGiven
 from mesh_runtime.settings.runtime import RuntimeSettings
@@ -64,25 +64,16 @@ def load_settings(module: str, settings_class: type[ModuleSettings] | None = Non
     return Loaded(runtime, own, tuple(_unknown(prefix, settings_class, environ)))
 
 
-def variable_of(prefix: str, field: str) -> str:
-    """Return the name of the environment variable of a field."""
-    return f"{prefix}{field.upper()}"
-
-
 def _parse(kind: type[Some], prefix: str, environ: Mapping[str, str], complaints: list[Complaint]) -> Some | None:
-    source = EnvSettingsSource(kind, case_sensitive=False, env_prefix=prefix, env_ignore_empty=True)
-    # The environment is injected; the source would have read the process's own.
-    source.env_vars = {key.lower(): value for key, value in environ.items() if value}
     try:
-        values = source()
-        known = {name: values[name] for name in kind.model_fields if name in values}
+        known = dict(given(kind, prefix, environ))
         # Before they are checked: a validator may quote them. And after: a default may be one.
         _mask(secret for name, value in known.items() for secret in secrets_in(kind.model_fields[name].annotation, value))
         made = kind(**known)
         _mask(secrets_in(kind, made))
         return made
-    except SettingsError as error:
-        complaints.append(_of_source(error, kind, prefix))
+    except NotJson as error:
+        complaints.append(Complaint(variable_of(prefix, error.field), "it is not the JSON that it must be", _example(kind, error.field)))
     except ValidationError as error:
         complaints += _of_validation(error, kind, prefix)
     return None
@@ -93,13 +84,7 @@ def _mask(secrets: Iterable[str]) -> None:
         register_secret(secret)
 
 
-def _of_source(error: SettingsError, kind: type[BaseSettings], prefix: str) -> Complaint:
-    # The only word of it that is safe to show is the field's name; its cause holds the value.
-    field = next((name for name in kind.model_fields if f'"{name}"' in str(error)), "?")
-    return Complaint(variable_of(prefix, field), "it is not the JSON that it must be", _example(kind, field))
-
-
-def _of_validation(error: ValidationError, kind: type[BaseSettings], prefix: str) -> Iterator[Complaint]:
+def _of_validation(error: ValidationError, kind: type[BaseModel], prefix: str) -> Iterator[Complaint]:
     seen: set[str] = set()
     for each in error.errors(include_url=False, include_input=False):
         place = [str(part) for part in each["loc"]]
@@ -123,12 +108,12 @@ def _reason(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input", "it", 1)
 
 
-def _example(kind: type[BaseSettings], field: str) -> str:
+def _example(kind: type[BaseModel], field: str) -> str:
     info = kind.model_fields.get(field)
     return str(info.examples[0]) if info is not None and info.examples else ""
 
 
-def _is_secret(kind: type[BaseSettings], field: str) -> bool:
+def _is_secret(kind: type[BaseModel], field: str) -> bool:
     info = kind.model_fields.get(field)
     return info is not None and holds_secret(info.annotation)
 

@@ -1,24 +1,12 @@
 """The base of a module's own settings, `MESH_<MODULE>_<NAME>`."""
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict
 
 
-class OnlyWhatIsGiven(BaseSettings):
+class OnlyWhatIsGiven(BaseModel):
     """Settings that take what `load_settings` hands them and look nowhere else: not at the process's environment, no file."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Leave no source but the constructor's arguments (pydantic-settings' own hook)."""
-        return (init_settings,)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
 
 class ModuleSettings(OnlyWhatIsGiven):

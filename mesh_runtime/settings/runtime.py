@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import NoDecode
 
 from mesh_runtime.settings.address import Address, check_host, parse_addresses
 from mesh_runtime.settings.module import OnlyWhatIsGiven
@@ -53,7 +52,7 @@ def _log_by_terminal() -> Literal["json", "console"]:
 class RuntimeSettings(OnlyWhatIsGiven):
     """What every runtime is told by environment; the field `broker` is the variable `MESH_BROKER`, and so on."""
 
-    broker: Annotated[tuple[Address, ...], NoDecode, BeforeValidator(_addresses)] = Field(
+    broker: Annotated[tuple[Address, ...], BeforeValidator(_addresses)] = Field(
         description="Where the broker is dialled: one or several host:port, separated by commas; IPv6 in brackets. All are tried.",
         examples=["10.0.0.1:5671,[fd00::1]:5671"],
     )
