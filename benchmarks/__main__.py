@@ -52,6 +52,7 @@ RATIOS = {
     "tells_handled/faststream": ("tells_handled", "faststream", ""),
     "import_cpu/five_packages": ("import_cpu", "five_packages", "<= 1.5"),
     "idle_memory/bare_consumer": ("idle_memory", "bare_consumer", "<= 1.25"),
+    "idle_memory_by_pin/bare_consumer_with_x509": ("idle_memory_by_pin", "bare_consumer_with_x509", ""),
 }
 
 
@@ -92,7 +93,7 @@ def broker_of_this_run() -> Iterator[tuple[Target, Path]]:
             broker.start(made)
             ca_file = path / "ca.pem"
             ca_file.write_bytes(broker.ca.certificate)
-            yield Target("localhost", broker.ports.amqps, VHOST, PEER, password, str(ca_file)), path
+            yield Target("localhost", broker.ports.amqps, VHOST, PEER, password, str(ca_file), broker.ca.pin), path
     finally:
         broker.dispose()
 

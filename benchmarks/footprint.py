@@ -1,7 +1,8 @@
 """What a process costs before it does anything: CPU for its imports, and memory while it idles on a connection.
 
-Our side is the installed entrypoint of the networking module; the other is the same five packages imported, and a bare aio-pika
-consumer that imports them.
+Our side is the installed entrypoint of the networking module; the other is the same five packages imported, and a bare aio-pika consumer
+that imports them. Memory is measured twice: with the CA as a file, and with a pin, for which cryptography's x509 is loaded; the second
+stands beside a consumer that has loaded x509 and a pydantic model too.
 """
 
 import json
@@ -33,6 +34,9 @@ async def main():
     await asyncio.Event().wait()
 asyncio.run(main())
 """
+
+
+_LOADED = "from cryptography import x509\nfrom pydantic import BaseModel\n"
 
 
 def _cpu_of(code: str) -> float:
@@ -74,19 +78,24 @@ def ours(at: Target, directory: Path) -> dict[str, float]:
         "MESH_BROKER": f"{at.host}:{at.port}",
         "MESH_BROKER_NAME": at.host,
         "MESH_VHOST": at.vhost,
-        "MESH_CA_FILE": at.ca_file,
         "MESH_CREDENTIALS": str(directory / "networking"),
         "MESH_MACHINE": "bench",
         "MESH_STATE_DIR": str(directory / "state-networking"),
         "MESH_LOG": "json",
     }
     command = [str(Path(sys.executable).with_name("mesh-runtime-networking")), "run"]
-    return {"import_cpu": _cpu_of(ENTRYPOINT), "idle_memory": _memory_of(command, environment, "")}
+    return {
+        "import_cpu": _cpu_of(ENTRYPOINT),
+        "idle_memory": _memory_of(command, environment | {"MESH_CA_FILE": at.ca_file}, ""),
+        "idle_memory_by_pin": _memory_of(command, environment | {"MESH_CA_PIN": at.pin}, ""),
+    }
 
 
 def peers(at: Target) -> dict[str, dict[str, float]]:
     """The five packages' imports, and a bare consumer that imports them."""
+    words = json.dumps({"url": at.url})
     return {
         "five_packages": {"import_cpu": _cpu_of(FIVE)},
-        "bare_consumer": {"idle_memory": _memory_of([sys.executable, "-c", _CONSUMER], {}, json.dumps({"url": at.url}))},
+        "bare_consumer": {"idle_memory": _memory_of([sys.executable, "-c", _CONSUMER], {}, words)},
+        "bare_consumer_with_x509": {"idle_memory_by_pin": _memory_of([sys.executable, "-c", _LOADED + _CONSUMER], {}, words)},
     }

@@ -48,6 +48,7 @@ class Target:
     username: str
     password: str
     ca_file: str
+    pin: str
 
     @property
     def url(self) -> str:
