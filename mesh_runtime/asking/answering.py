@@ -24,6 +24,7 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.identity import BadName, Identity
 from mesh_runtime.contracts.outcomes import Outcome, Refused
+from mesh_runtime.contracts.rights import replies_to
 from mesh_runtime.logging import mask_text
 from mesh_runtime.startup import RuntimeState
 
@@ -236,7 +237,7 @@ class Answerer:
         """Who answers this ask, or why nobody does: judged by the login that the broker validated."""
         if not delivery.user_id:
             return Refused(code="not-authorised", why="the ask carries no login validated by the broker")
-        if not delivery.reply_to.startswith(f"{delivery.user_id}."):
+        if not replies_to(delivery.user_id, delivery.reply_to):
             return Refused(code="not-authorised", why="its reply address is not the asker's own")
         answer = self._answers.get(delivery.type)
         if answer is None or answer.ask.level != level.name:
@@ -256,7 +257,7 @@ class Answerer:
         self._send(delivery, _json(outcome))
 
     def _send(self, delivery: Delivery, body: bytes) -> None:
-        if not delivery.user_id or not delivery.reply_to.startswith(f"{delivery.user_id}."):
+        if not replies_to(delivery.user_id, delivery.reply_to):  # to anywhere else is forbidden, and would cost the session
             return
         try:
             self._publish(delivery, body)

@@ -18,6 +18,7 @@ from mesh_runtime.contracts.manifest import Manifest
 _HEX = "[0-9a-f]{32}"
 _NOTHING = "^$"
 _ANY_ID = "[a-z0-9-]+@[a-z0-9-]+"
+_REPLY_KEY = re.compile(rf"({_ANY_ID})\.{_HEX}\Z")
 
 #: Deliveries after which a quorum queue drops a message: every lost connection counts one for each prefetched message, handled or not.
 DELIVERY_LIMIT = 100
@@ -46,6 +47,12 @@ class Rights:
     def may_publish(self, exchange: str, key: str) -> bool:
         """Whether a publish would be let through; asked before publishing, since a 403 closes the channel."""
         return bool(re.search(self.write, exchange) and re.search(self.topics.get(exchange, TopicRight()).write, key))
+
+
+def replies_to(login: str, key: str) -> bool:
+    """Whether ``key`` is the address of a session of ``login``: one that a reply may be published to, by whoever answers."""
+    address = _REPLY_KEY.match(key)
+    return address is not None and address[1] == login
 
 
 def _either(patterns: Iterable[str]) -> str:
