@@ -2,12 +2,15 @@
 
 An ask is registered before it is sent. It ends by a reply that names this very ask, is of its kind and comes from an identity that may
 answer (the broker-validated login, never a field of the message); by the broker's word that nobody is there; by its budget; or by the
-end of the session. Whatever else arrives is counted and dropped, so a forged reply can neither answer an ask nor end it.
+end of the session. Whatever else arrives is counted and dropped, so a forged reply can neither answer an ask nor end it. An ask's id ends
+in random digits that only its answerer sees: an answer that the broker carries on to another queue keeps the login of who gave it, so the
+login alone does not say to which ask of whom it was given.
 """
 
 import asyncio
 import hashlib
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -260,12 +263,13 @@ class Asker:
             return Missing(question=label_of(ask), reason=Reason.SESSION_LOST, detail="no session with the broker now")
         if left <= 0:
             return Missing(question=label_of(ask), reason=Reason.TIME_OUT, detail="no budget was left to ask")
-        message_id = f"{session.id}.{next(self._numbers)}"
+        number = f"{session.id}.{next(self._numbers)}"
+        message_id = f"{number}.{secrets.token_hex(8)}"
         correlation, trace = (scope.correlation, scope.trace) if scope is not None else ("", "")
         properties = Properties(
             type=ask.type_name(),
             message_id=message_id,
-            correlation_id=carried(correlation) or message_id,
+            correlation_id=carried(correlation) or number,
             reply_to=wire.reply_key(self._me, session.id),
             app_id=self._me,
             user_id=self._me,

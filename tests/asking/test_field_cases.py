@@ -310,6 +310,7 @@ async def test_a_nested_ask_gets_nine_tenths_of_what_is_left_and_only_below_its_
         assert 9_000 < outer <= 10_000
         assert 0.85 * outer < inner <= 0.9 * outer
         assert seen[1].correlation_id == seen[0].correlation_id
+        assert seen[0].message_id != seen[0].correlation_id, "who is asked on its behalf learns under which id it is answered"
         assert str(seen[1].headers["traceparent"])[3:35] == str(seen[0].headers["traceparent"])[3:35]
         refused = await seeker.module.ask(Give(ask="own level"), budget=5)
         assert isinstance(refused, Refused)

@@ -1,11 +1,13 @@
 """Who may ask, answer and reply: judged by the login that the broker validated, never by a field of the message."""
 
 import asyncio
+import re
 
 import pytest
+from pamqp import commands
 
 from mesh_runtime import Found, Reason, Unanswered
-from mesh_runtime.broker import Properties
+from mesh_runtime.broker import Delivery, Properties
 from mesh_runtime.contracts import wire
 from mesh_runtime.testing.responder import MakeResponder
 from mesh_runtime.testing.running import Runtimes
@@ -85,3 +87,48 @@ async def test_an_ask_that_waited_longer_than_its_budget_is_dropped_and_counted(
         assert all(isinstance(one, Found) for one in await asyncio.gather(*held))
         await until(lambda: oracle.state.counts.get("asks-out-of-time") == 1, "it is dropped")
         assert "too late" not in oracle.module.seen
+
+
+async def test_a_reply_address_that_the_broker_would_refuse_costs_the_answerer_nothing(runtimes: Runtimes) -> None:
+    """A publish to a key without the right to it closes the channel and with it the session: any login could end one so."""
+    async with runtimes.run(Oracle) as oracle, raw(runtimes, "seeker@raw") as sender:
+        await oracle.ready()
+        hexed = sender.session.id
+        for end in ("x", hexed.upper(), f"{hexed}.more", f"{hexed[:-1]}", ""):
+            sender.ask("say.1", b'{"how": "unanswerable"}', reply_to=f"seeker@raw.{end}")
+            sender.ask("unknown.1", b"{}", reply_to=f"seeker@raw.{end}")
+        sound = sender.ask("say.1", b'{"how": "sound"}')
+        await until(lambda: sender.reply_of(sound) or oracle.state.sessions > 1, "the sound one is answered")
+        assert oracle.state.sessions == 1, f"the session was lost: {oracle.state.last_loss}"
+        assert oracle.module.seen == ["sound"]
+
+
+async def test_an_answer_to_one_login_cannot_be_brought_to_another(runtimes: Runtimes) -> None:
+    """The broker's dead-lettering carries a reply on under the login of who gave it. A thief that was asked once asks the same answerer
+    under the id that should come next, and has the answer brought to the first asker: only an id that cannot be told keeps it out."""
+    async with runtimes.run(Oracle) as oracle, runtimes.run(Seeker) as seeker, raw(runtimes, "thief@beta") as thief:
+        await oracle.ready()
+        await seeker.ready()
+        seen: list[Delivery] = []
+        plain = oracle.life.parts.answerer._authorised
+
+        def noting(level: object, delivery: Delivery) -> object:
+            seen.append(delivery)
+            return plain(level, delivery)  # type: ignore[arg-type]  # passed on
+
+        oracle.life.parts.answerer._authorised = noting  # type: ignore[method-assign, assignment]  # looks on, as one who was asked
+        await seeker.module.ask(Say(how="first"), budget=5)
+        queue = f"asks.thief@beta.{thief.session.id}.lookup"
+        carry = {"x-message-ttl": 0, "x-dead-letter-exchange": wire.REPLIES, "x-dead-letter-routing-key": seen[0].reply_to}
+        await thief.session._topology.ask(commands.Queue.Declare(queue=queue, exclusive=True, arguments=carry), queue)
+        await thief.session.bind(queue, wire.REPLIES, thief.reply_to)
+        asking = asyncio.create_task(seeker.module.ask(Say(how="hold"), budget=10))
+        await oracle.module.held.wait()
+        guesses = {
+            re.sub(r"[0-9]+$", lambda number: str(int(number[0]) + 1), known) for known in (seen[0].message_id, seen[0].correlation_id)
+        }
+        for guess in guesses:
+            thief.ask("say.1", b'{"how": "absent"}', message_id=guess)
+        await until(lambda: asking.done() or seeker.state.counts.get("late-replies") == len(guesses), "what was stolen has come")
+        oracle.module.go.set()
+        assert isinstance(await asking, Found), "the answer to another login was taken"
