@@ -83,14 +83,18 @@ class Report(Tell, told_by="host"):
 
     ``elements`` are all that the host holds (and those just removed), of whatever generation; ``knows`` are the names of the sections that
     it can apply. A host that has applied nothing yet tells generation 0 at its start, so that the controller knows what it knows; it knows
-    no mesh then, and ``mesh`` is empty, also where it refuses its first declaration. A refusal is about the declaration of its number, not
-    about what stands; its number is 0 if that declaration could not be believed, read or stored.
+    no mesh then, and ``mesh`` is empty, also where it refuses its first declaration. A refusal is about the declaration of its generation,
+    not about what stands; it is told as 0, 0 if that declaration could not be believed, read or stored, or is not this machine's.
+
+    ``number`` grows with each look at the machine, also over restarts of the host: of two reports of one generation, the greater number was
+    seen later, in whatever order they arrive.
     """
 
     machine: str
     mesh: str
     epoch: int
     generation: int
+    number: int = 0
     verdict: Verdict
     why: str = ""
     elements: tuple[ElementReport, ...]

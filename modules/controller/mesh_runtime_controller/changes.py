@@ -128,22 +128,23 @@ async def store_declaration(store: Store, view: MachineView, new: NewDeclaration
 
 
 async def mark_told(store: Store, machine: str, generation: int, told: str) -> None:
-    """Record how telling a declaration ended: ``told``, ``not-sent`` or ``unknown``."""
+    """Record how telling a declaration ended: ``told``, ``not-sent`` or ``unknown``; a host's refusal that came meanwhile stays."""
     row = tables.declarations
+    of = row.c.machine == machine, row.c.generation == generation, row.c.told == "stored"
     async with store.write() as connection:
-        await connection.execute(update(row).where(row.c.machine == machine, row.c.generation == generation).values(told=told))
+        await connection.execute(update(row).where(*of).values(told=told))
 
 
 async def record_report(store: Store, report: Report, moment: str) -> bool:
     """Keep what a machine reported as facts; returns whether it was news. Raises ``UnknownMachine``, ``ForeignReport``.
 
     A refusal tells that its declaration was not taken, and nothing of what stands; nor does a failure that names no element. A report older
-    than what is known is none either.
+    than what is known, by its generation or by its number within that, is no news either.
     """
-    number = report.epoch, report.generation
+    number = report.epoch, report.generation, report.number
     async with store.write() as connection:
         mesh, known_machines = await read_mesh(connection), await machine_names(connection)
-        if report.mesh != mesh.mesh and not (report.mesh == "" and (number == (0, 0) or report.verdict == "refused")):
+        if report.mesh != mesh.mesh and not (report.mesh == "" and (number[:2] == (0, 0) or report.verdict == "refused")):
             raise ForeignReport(f"a report of {report.machine} is of the mesh {report.mesh!r}, this is {mesh.mesh!r}")
         if report.machine not in known_machines:
             raise UnknownMachine(report.machine, known_machines)
@@ -155,10 +156,11 @@ async def record_report(store: Store, report: Report, moment: str) -> bool:
         if report.verdict == "failed" and not report.elements:
             return True
         row = tables.reports
-        known = (await connection.execute(select(row.c.epoch, row.c.generation).where(row.c.machine == report.machine))).one_or_none()
-        if known is not None and number < (known.epoch, known.generation):
+        newest = select(row.c.epoch, row.c.generation, row.c.number).where(row.c.machine == report.machine)
+        known = (await connection.execute(newest)).one_or_none()
+        if known is not None and number < tuple(known):
             return False
-        values = {"epoch": report.epoch, "generation": report.generation, "report": report.model_dump_json(), "heard": moment}
+        values = {**report.model_dump(include={"epoch", "generation", "number"}), "report": report.model_dump_json(), "heard": moment}
         made = upsert(row).values(machine=report.machine, **values)
         await connection.execute(made.on_conflict_do_update(index_elements=["machine"], set_=values))
     return True

@@ -88,6 +88,7 @@ reports = Table(
     Column("machine", Text, ForeignKey("machines.name"), primary_key=True),
     Column("epoch", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
+    Column("number", Integer, nullable=False, server_default="0"),
     Column("report", Text, nullable=False),
     Column("heard", Text, nullable=False),
 )

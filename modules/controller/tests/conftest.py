@@ -96,7 +96,13 @@ class StandInHost:
         return None
 
     async def say(
-        self, verdict: Any, why: str = "", gone: list[str] | None = None, generation: int | None = None, epoch: int | None = None
+        self,
+        verdict: Any,
+        why: str = "",
+        gone: list[str] | None = None,
+        generation: int | None = None,
+        epoch: int | None = None,
+        number: int = 0,
     ) -> None:
         elements = [
             ElementReport(
@@ -113,6 +119,7 @@ class StandInHost:
                 mesh=self.mesh if self.generation else "",
                 epoch=self.epoch if epoch is None else epoch,
                 generation=self.generation if generation is None else generation,
+                number=number,
                 verdict=verdict,
                 why=why,
                 elements=tuple(elements),

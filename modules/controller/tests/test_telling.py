@@ -91,6 +91,31 @@ async def test_an_older_report_does_not_take_the_place_of_a_newer_one(placed: "D
     assert (await placed.push("alpha"))["alpha"].verdict == "unchanged"
 
 
+async def test_of_one_generation_the_report_that_was_seen_later_stands_whatever_comes_again(placed: "Desk") -> None:
+    """A redelivered older ``standing`` report says what is no longer so. Held by: the number in ``record_report``."""
+    await placed.push()
+    host = placed.hosts["alpha"]
+    host.failing["files/motd/etc/motd"] = "changed from outside"
+    await host.say("standing", number=7)
+    failing, host.failing = host.failing, {}
+    await host.say("standing", number=8)
+    host.failing = failing
+    await host.say("standing", number=7)
+    assert (await placed.push("alpha"))["alpha"].verdict == "unchanged"
+    await host.say("standing", number=9)
+    host.failing = {}
+    assert (await placed.push("alpha"))["alpha"].generation == 2
+
+
+async def test_a_refusal_that_is_heard_before_the_confirm_is_not_forgotten_by_it(placed: "Desk") -> None:
+    """Held by: ``mark_told`` moves a declaration from ``stored`` alone."""
+    placed.hosts["alpha"].held["files/ghost/etc/ghost"] = "d"
+    assert (await placed.push("alpha"))["alpha"].verdict == "refused"
+    async with placed.controller.store.read() as connection:
+        (fate,) = (await connection.exec_driver_sql("SELECT told FROM declarations")).scalars()
+    assert fate == "refused"
+
+
 async def test_reports_of_others_are_not_taken(desk: "Desk") -> None:
     def report(machine: str, mesh: str = "m-1", number: int = 1) -> Report:
         return Report(machine=machine, mesh=mesh, epoch=1, generation=number, verdict="standing", elements=(), knows=())

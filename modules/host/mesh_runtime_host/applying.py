@@ -28,11 +28,12 @@ log = structlog.stdlib.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Brought:
     """What stands now. `drifted` names what was changed or deleted since it was last seen; `superseded`: something newer was accepted;
-    `refused`: why the declaration accepted last cannot be applied any more.
+    `refused`: why the declaration accepted last cannot be applied any more; `number`: greater than that of whatever was seen before.
     """
 
     floor: Floor
     elements: tuple[ElementReport, ...]
+    number: int = 0
     drifted: tuple[str, ...] = ()
     superseded: bool = False
     refused: str = ""
@@ -88,7 +89,7 @@ class Applier:
         with self._store.locked():
             work = self._begun()
             self._look_at_all(work)
-            return Brought(work.floor, tuple(self._reports(work)), refused=work.refused)
+            return Brought(work.floor, tuple(self._reports(work)), self._store.next_number(), refused=work.refused)
 
     # ------------------------------------------------------------------------------------------------ before
 
@@ -208,7 +209,7 @@ class Applier:
             self._store.keep_ledger(work.held, work.directories)
         for name in work.drifted:
             log.warning("an element was changed or deleted from outside", element=name, mended=name in in_force)
-        return Brought(work.floor, reports, tuple(work.drifted), refused=work.refused)
+        return Brought(work.floor, reports, self._store.next_number(), tuple(work.drifted), refused=work.refused)
 
     def _look_at_all(self, work: _Work) -> None:
         paths = {name: held.path for name, held in work.held.items()} | {one.name: one.path for one in work.elements}

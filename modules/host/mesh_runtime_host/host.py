@@ -5,14 +5,14 @@ finishes after a crash what was pending. A declaration that is refused touches n
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from mesh_runtime.asking import Asker
-from mesh_runtime.contracts import ElementReport, Identity, Report, SignedDeclaration
+from mesh_runtime.contracts import Identity, Report, SignedDeclaration
 from mesh_runtime.contracts.declaring import Verdict
 from mesh_runtime.runtime import ModuleRuntime, told
 from mesh_runtime.runtime.threads import in_thread
@@ -130,12 +130,12 @@ class Host(ModuleRuntime):
         why = "; ".join([*([brought.refused] if brought.refused else []), *brought.failures, *self.store.damage()])
         if not brought.floor.told:
             verdict: Verdict = "failed" if brought.failures or brought.refused else "in-force"
-            self.reporter.put(self._report(brought.floor, verdict, brought.elements, why), self._verdict_heard)
+            self.reporter.put(self._report(brought, verdict, why), self._verdict_heard)
             return
         mended = [one.element for one in brought.elements if one.element in brought.drifted and one.state == "in-force"]
         if before is None or mended or brought.elements != before.elements:
             words = [f"mended after a change from outside: {', '.join(mended)}"] if mended else []
-            self.reporter.put(self._report(brought.floor, "standing", brought.elements, "; ".join([*words, *([why] if why else [])])))
+            self.reporter.put(self._report(brought, "standing", "; ".join([*words, *([why] if why else [])])))
 
     async def _verdict_heard(self, report: Report) -> None:
         try:
@@ -158,13 +158,13 @@ class Host(ModuleRuntime):
         brought = await in_thread(self._looked, name="host looks")
         words = f"{why}; what stands ({_named(brought.floor)}) is stale since {self._behind_since}"
         refused = Floor(mesh=brought.floor.mesh, epoch=number[0], generation=number[1])
-        self.reporter.put(self._report(refused, "refused", brought.elements, words))
+        self.reporter.put(self._report(replace(brought, floor=refused), "refused", words))
 
     async def _tell_repeated(self) -> None:
         brought = await in_thread(self._looked, name="host looks")
         if brought.floor.told:  # else its verdict is still to come
             words = f"stale: {_named(brought.floor)} is accepted already, it came again"
-            self.reporter.put(self._report(brought.floor, "standing", brought.elements, words))
+            self._tell_standing(brought, words)
 
     async def _tell_unusable(self, unusable: OSError) -> None:
         """The host's own state cannot be written: nothing is applied meanwhile, and that is said once."""
@@ -173,21 +173,26 @@ class Host(ModuleRuntime):
             self._unusable = words
             log.error("nothing can be applied: the host's own state cannot be used", error=str(unusable))
             brought = await in_thread(self._looked, name="host looks")
-            self.reporter.put(self._report(brought.floor, "standing", brought.elements, words))
+            self._tell_standing(brought, words)
+
+    def _tell_standing(self, brought: Brought, why: str) -> None:
+        self._last = brought  # so that the next look tells what is no longer as told here
+        self.reporter.put(self._report(brought, "standing", why))
 
     def _tell_overtaken(self, floor: Floor) -> None:
-        report = self._report(floor, "failed", (), f"overtaken: a newer declaration came before {_named(floor)} was in force")
-        self.reporter.put(report)
+        why = f"overtaken: a newer declaration came before {_named(floor)} was in force"
+        self.reporter.put(self._report(Brought(floor, ()), "failed", why))
 
-    def _report(self, of: Floor, verdict: Verdict, elements: tuple[ElementReport, ...], why: str = "") -> Report:
+    def _report(self, of: Brought, verdict: Verdict, why: str = "") -> Report:
         return Report(
             machine=self.machine,
-            mesh=of.mesh,
-            epoch=max(of.epoch, 0),
-            generation=max(of.generation, 0),
+            mesh=of.floor.mesh,
+            epoch=max(of.floor.epoch, 0),
+            generation=max(of.floor.generation, 0),
+            number=of.number,
             verdict=verdict,
             why=why,
-            elements=elements,
+            elements=of.elements,
             knows=KNOWS,
         )
 

@@ -52,11 +52,11 @@ def believed(signed: SignedDeclaration, key: VerifyKey) -> Statement:
 
 
 def check_addressee(statement: Statement, machine: str, floor: Floor) -> None:
-    """Raise Refusal unless it is for this machine of this mesh."""
+    """Raise Refusal, without its number, unless it is for this machine of this mesh: the number of another's is one of ours, too."""
     if statement.machine != machine:
-        raise Refusal("other-machine", f"it is for {statement.machine!r}, this is {machine!r}", number_of(statement))
+        raise Refusal("other-machine", f"it is for {statement.machine!r}, this is {machine!r}")
     if floor.mesh and statement.mesh != floor.mesh:
-        raise Refusal("other-mesh", f"it is of the mesh {statement.mesh!r}, this machine is of {floor.mesh!r}", number_of(statement))
+        raise Refusal("other-mesh", f"it is of the mesh {statement.mesh!r}, this machine is of {floor.mesh!r}")
 
 
 def check_newer(statement: Statement, floor: Floor, same: bool) -> None:

@@ -47,7 +47,8 @@ class Reporter:
         """Tell `report`, in place of an older one of its subject that still waits; call `heard` once it was confirmed."""
         subject = subject_of(report)
         waiting = self._waiting.get(subject)
-        if waiting is not None and waiting.report == report:
+        if waiting is not None and waiting.report == report.model_copy(update={"number": waiting.report.number}):
+            waiting.report = report  # the same seen again, later
             return
         self._waiting[subject] = _Waiting(report, heard)
         if len(self._waiting) > MOST_WAITING:

@@ -1,9 +1,9 @@
 """What the host must not forget: the declaration it accepted, what on the machine is its own, and how far it has come.
 
-Three files in the state directory, each replaced whole: `declaration.json` (as signed), `ledger.json` (each element that is ours: its path
-and what was written there), `floor.json` (mesh, greatest epoch and generation ever accepted, whether its verdict was told). Two of them
-bound a replay, so one damaged file opens nothing; with both lost, whatever the controller's key has signed is taken, since refusing all for
-ever would leave the machine to nobody.
+Four files in the state directory, each replaced whole: `declaration.json` (as signed), `ledger.json` (each element that is ours: its path
+and what was written there), `floor.json` (mesh, greatest epoch and generation ever accepted, whether its verdict was told), `reports.json`
+(below which number all reports are). Two of them bound a replay, so one damaged file opens nothing; with both lost, whatever the
+controller's key has signed is taken, since refusing all for ever would leave the machine to nobody.
 
 A file that cannot be read is set aside as `<name>.damaged-<time>` and said; it never means *empty*: what stands on the machine stays, and
 only a declaration above the greatest number known in what is left is accepted. All writing is done under one lock, also between processes.
@@ -28,8 +28,11 @@ log = structlog.stdlib.get_logger(__name__)
 DECLARATION = "declaration.json"
 LEDGER = "ledger.json"
 FLOOR = "floor.json"
+REPORTS = "reports.json"
 LOCK = "lock"
 _PRIVATE = 0o600
+#: Numbers of reports that are reserved on disk at once, so that not every look at the machine writes.
+_RESERVED = 1000
 
 Number = tuple[int, int]
 M = TypeVar("M", bound=BaseModel)
@@ -80,6 +83,12 @@ class Floor(_Stored):
         return self.epoch, self.generation
 
 
+class Reserved(_Stored):
+    """Every number that a report was ever given is below this."""
+
+    below: int = 0
+
+
 class Superseded(Exception):
     """Something newer was accepted while an older declaration was being applied."""
 
@@ -92,6 +101,8 @@ class Store:
         self._now = now
         self._damaged: list[str] = []
         self._last: tuple[str, Statement] | None = None
+        self._next_number = 0
+        self._reserved = Reserved()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -165,6 +176,28 @@ class Store:
         floor = self.floor()
         if floor.number == number:
             self.raise_floor(floor.model_copy(update={"told": True}))
+
+    def next_number(self) -> int:
+        """A number for what is seen now: above every one given before, also by an earlier process. Never raises OSError.
+
+        The clock only helps where the file is lost or cannot be written; then it must have gone on since the last number was given.
+        """
+        if self._next_number >= self._reserved.below:
+            self._reserve()
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _reserve(self) -> None:
+        by_clock = int(self._now().timestamp() * 1000)
+        try:
+            known = self._read(REPORTS, Reserved) or Reserved()
+            self._next_number = max(self._next_number, known.below, by_clock)
+            reserved = Reserved(below=self._next_number + _RESERVED)
+            self._write(REPORTS, reserved)
+            self._reserved = reserved
+        except OSError as unkept:
+            self._next_number = max(self._next_number, by_clock)
+            log.warning("numbers of reports could not be reserved: the clock stands in", error=str(unkept))
 
     # ------------------------------------------------------------------------------------------------ files
 
