@@ -82,13 +82,17 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """All that the inventory knows of one machine, at one revision. ``declared`` is in the order of generations."""
+    """All that the inventory knows of one machine, at one revision. ``declared`` is in the order of generations.
+
+    ``store`` is the placement of the mesh's store, on whatever machine.
+    """
 
     mesh: Mesh
     name: str
     address: str
     generation: int
     placements: tuple[Placement, ...]
+    store: Placement | None = None
     ended: Mapping[str, int] = field(default_factory=dict)
     declared: tuple[Declared, ...] = ()
     report: Report | None = None
@@ -132,15 +136,19 @@ async def read_store(connection: AsyncConnection, machine: str) -> StoreAt | Non
     names = await machine_names(connection)
     if machine not in names:
         raise UnknownMachine(machine, names)
-    placed = tables.placements
-    row = (await connection.execute(select(placed).where(placed.c.module == "store", placed.c.ended_revision.is_(None)))).one_or_none()
-    if row is None:
+    placement = await _store_placement(connection)
+    if placement is None:
         return None
-    placement = _placement(row)
     try:
         return StoreAt.model_validate(placement.parameters)
     except ValidationError as malformed:
         raise MalformedRecord(f"placement store@{placement.machine}", first_fault(malformed)) from None
+
+
+async def _store_placement(connection: AsyncConnection) -> Placement | None:
+    placed = tables.placements
+    row = (await connection.execute(select(placed).where(placed.c.module == "store", placed.c.ended_revision.is_(None)))).one_or_none()
+    return None if row is None else _placement(row)
 
 
 async def read_machine(connection: AsyncConnection, name: str) -> MachineView:
@@ -163,6 +171,7 @@ async def read_machine(connection: AsyncConnection, name: str) -> MachineView:
         address=machine.address,
         generation=row.generation,
         placements=tuple(sorted(active, key=lambda one: one.module)),
+        store=await _store_placement(connection),
         ended=ended,
         declared=tuple(_declared(name, one) for one in declared),
         report=None if report is None else _report(name, report.report),

@@ -1,15 +1,15 @@
 """What a declaration takes away, each with its evidence. Nothing is ever removed by being left out.
 
 An element that the machine holds and that is no longer composed goes only if there is positive evidence that it should: its placement
-ended, the operator named it or changed the placement, an answer is now *absent* that was not when it was last declared, or another version
-of its module composes. Else the machine is refused, and every such element is named.
+ended, the operator named it, changed the placement or moved the store that its module has asked for, an answer is now *absent* that was not
+when it was last declared, or another version of its module composes. Else the machine is refused, and every such element is named.
 """
 
 from collections.abc import Sequence
 
-from mesh_runtime.contracts import Refused, Removal
+from mesh_runtime.contracts import Refused, Removal, StoreReachableFrom
 from mesh_runtime_controller.composing import ComposedMachine
-from mesh_runtime_controller.records import Declared, MachineView
+from mesh_runtime_controller.records import Declared, MachineView, ModuleRests
 
 
 def removals(composed: ComposedMachine, named: Sequence[str]) -> tuple[Removal, ...] | Refused:
@@ -54,7 +54,23 @@ def evidence(composed: ComposedMachine, element: str, named: Sequence[str]) -> R
         return Removal(element=element, evidence="operator", detail=f"the parameters of {module}@{view.name} changed at revision {since}")
     if then.version != now.version:
         return Removal(element=element, evidence="module-version", detail=f"{module} went from {then.version} to {now.version}")
+    store = view.store
+    if store is not None and store.since_revision > last.revision and _told_otherwise_of_the_store(then, now):
+        moved = (
+            f"the placement of store@{store.machine} changed at revision {store.since_revision}, and {module} rests on where the store is"
+        )
+        return Removal(element=element, evidence="operator", detail=moved)
     return None
+
+
+def _told_otherwise_of_the_store(then: ModuleRests, now: ModuleRests) -> bool:
+    """Whether the controller gave two answers to one question that a module asked both times: where the store is."""
+    asked = f"{StoreReachableFrom.contract}("
+    before, after = (
+        {one.question: one.fingerprint for one in rests.rested if one.question.startswith(asked) and one.by.startswith("controller@")}
+        for rests in (then, now)
+    )
+    return any(before[question] != after[question] for question in before.keys() & after.keys())
 
 
 def _named(element: str, named: Sequence[str]) -> Removal | None:

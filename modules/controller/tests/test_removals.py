@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from mesh_runtime import SendUnknown
 from mesh_runtime.contracts import ElementReport, NoStore, Refused, Report, Rested, TrustStore
+from mesh_runtime.testing.ca import CertificateAuthority
 from mesh_runtime_controller.composing import ComposedMachine
-from mesh_runtime_controller.records import Declared, MachineView, Mesh, ModuleRests, Placement
+from mesh_runtime_controller.records import Declared, MachineView, Mesh, ModuleRests, Placement, read_machine, read_mesh, read_store
 from mesh_runtime_controller.removing import removals
 
 if TYPE_CHECKING:
     from conftest import Desk
 
+CA = CertificateAuthority("store's CA").certificate.decode()
 ONE, TWO = "files/motd/etc/one", "files/motd/etc/two"
 
 
@@ -114,6 +116,68 @@ async def test_a_store_that_is_truly_absent_is_carried_out(desk: "Desk", write: 
     assert (await desk.push())["alpha"].verdict == "in-force"
     assert removed(desk) == {"registry-trust/net/s:1": "absent"}
     assert desk.hosts["alpha"].held == {}
+
+
+def where(address: str) -> Rested:
+    question = "store-reachable-from(machine='alpha')"
+    return Rested(question=question, outcome="found", by="controller@alpha", revision=0, fingerprint=address)
+
+
+@pytest.fixture
+async def trusting(desk: "Desk", write: Any) -> "Desk":
+    """``net`` has put the trust in the store s:1 on alpha; the store stands on beta."""
+    await desk.place("store", "beta", address="s:1", ca=CA)
+    desk.module("net", lambda _: write.composed(TrustStore(address="s:1", ca=CA)), sections=("registry-trust",))
+    await desk.place("net", "alpha")
+
+    async def composing(machine: Any) -> Any:
+        async with desk.controller.store.read() as connection:
+            at, mesh = await read_store(connection, machine.name), await read_mesh(connection)
+        assert at is not None
+        told = where(f"{at.address} {at.ca}").model_copy(update={"revision": mesh.revision})
+        return write.composed(TrustStore(address=at.address, ca=at.ca), rested=(told,))
+
+    desk.controller.modules["net"] = composing
+    assert (await desk.push("alpha"))["alpha"].verdict == "in-force"
+    return desk
+
+
+async def test_a_store_that_the_operator_moved_takes_its_old_trust_away(trusting: "Desk") -> None:
+    """Held by: ``_told_otherwise_of_the_store``."""
+    await trusting.place("store", "beta", address="s:2", ca=CA)
+    outcome = (await trusting.push("alpha"))["alpha"]
+    assert outcome.verdict == "in-force", outcome.why
+    (gone,) = trusting.hosts["alpha"].taken[-1].removes
+    assert (gone.element, gone.evidence) == ("registry-trust/net/s:1", "operator")
+    assert gone.detail == "the placement of store@beta changed at revision 4, and net rests on where the store is"
+
+
+async def test_a_store_that_the_operator_placed_on_another_machine_is_moved_too(trusting: "Desk") -> None:
+    await trusting.remove("store", "beta")
+    await trusting.place("store", "alpha", address="s:2", ca=CA)
+    assert (await trusting.push("alpha"))["alpha"].verdict == "in-force"
+    assert removed(trusting) == {"registry-trust/net/s:1": "operator"}
+
+
+@pytest.mark.parametrize("case", ["not placed anew", "asked no more", "somebody else's word", "told the same"])
+async def test_a_moved_store_explains_nothing_else(trusting: "Desk", write: Any, case: str) -> None:
+    if case != "not placed anew":
+        await trusting.place("store", "beta", address="s:2", ca=CA)
+    (then,) = (await read(trusting)).declared[-1].modules["net"].rested
+    now = where("s:2").model_copy(update={"revision": (await read(trusting)).mesh.revision})
+    rested = {
+        "not placed anew": (now,),
+        "asked no more": (),
+        "somebody else's word": (now.model_copy(update={"by": "net@alpha"}),),
+        "told the same": (now.model_copy(update={"fingerprint": then.fingerprint}),),
+    }[case]
+    trusting.module("net", write.composed(TrustStore(address="s:2", ca=CA), rested=rested), sections=("registry-trust",))
+    assert (await trusting.push("alpha"))["alpha"].refused.code == "unexplained-removal"  # type: ignore[union-attr]
+
+
+async def read(desk: "Desk") -> MachineView:
+    async with desk.controller.store.read() as connection:
+        return await read_machine(connection, "alpha")
 
 
 async def test_what_a_host_holds_by_its_own_report_alone_is_never_left_out(two_files: "Desk") -> None:
