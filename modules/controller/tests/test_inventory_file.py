@@ -177,6 +177,19 @@ async def test_a_store_of_a_newer_controller_is_blocked(unprepared: "Desk") -> N
     assert (fault.cause.kind, fault.cause.code) == (Kind.BLOCKED, "newer-store")
 
 
+async def test_an_inventory_of_the_first_form_is_migrated_with_what_it_holds(placed: "Desk") -> None:
+    await placed.push()
+    await placed.close()
+    other = sqlite3.connect(placed.file)
+    other.execute("ALTER TABLE reports DROP COLUMN number")
+    other.execute("UPDATE alembic_version SET version_num = '0001'")
+    other.commit()
+    other.close()
+    await placed.controller.prepare()
+    assert (await placed.push())["alpha"].verdict == "unchanged"
+    await placed.hosts["alpha"].say("standing", number=1)
+
+
 async def test_migrations_make_just_the_tables_that_the_code_uses(desk: "Desk") -> None:
     def differences(connection: Any) -> Any:
         return compare_metadata(MigrationContext.configure(connection), metadata)
