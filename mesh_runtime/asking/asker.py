@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 from mesh_runtime.asking.outcome import outcome_classes, reader_of
 from mesh_runtime.asking.record import Attempt, QuestionRecord
 from mesh_runtime.asking.scope import Scope, carried, current_scope, trace_header
-from mesh_runtime.asking.words import complaint_of
+from mesh_runtime.asking.words import complaint_of, words_of
 from mesh_runtime.broker import ChannelLost, Delivery, Properties, Returned, Session, SessionLost, TooLarge, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
@@ -107,8 +107,8 @@ class Asker:
     def ask_each(self, question: Ask[Any], of: Collection[str], budget: float | None = None) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask one question of several identities; see ``ModuleRuntime.ask_each``."""
         scope = current_scope()
+        attempts = self._enter(question, scope, of)
         expected = frozenset((of,) if isinstance(of, str) else of)
-        attempts = self._enter(question, scope, expected)
         for who in expected:
             module = Identity.parse(who).module
             if question.answered_by not in ("", module):
@@ -130,7 +130,16 @@ class Asker:
             records = tuple(self.composes)
         if not records:
             return ()
-        key, label = _key_of(question, of), label_of(question, of)
+        try:
+            whom = frozenset((of,) if isinstance(of, str) else of)
+            key, label = _key_of(question, whom), label_of(question, whom)
+        except BaseException as unreadable:
+            # It cannot be asked, and whoever catches that has learned nothing: a question without an answer, like any other.
+            name = type(question).__name__
+            missing = Missing(question=name, reason=Reason.REFUSED, detail=f"it cannot be asked: {words_of(unreadable)}")
+            for record in records:
+                record.enter(f"{name} {id(question)}", name).failed(missing)
+            raise
         return tuple(record.enter(key, label) for record in records)
 
     async def _on_own_loop(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -160,11 +169,11 @@ class Asker:
         outcome = await self._settled(ask, attempts, self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget))
         if isinstance(outcome, Delivery):
             outcome = self._read(ask, outcome)
-        for attempt in attempts:
-            if isinstance(outcome, Missing):
+        if isinstance(outcome, Missing):
+            for attempt in attempts:
                 attempt.failed(outcome)
-            else:
-                attempt.answered(_rested(attempt.question.label, outcome))
+        else:
+            _enter_outcomes(attempts, (outcome,))
         return outcome
 
     async def _ask_each(
@@ -181,9 +190,7 @@ class Asker:
             for attempt in attempts:
                 attempt.failed(missing)
             raise Unanswered([missing])
-        for attempt in attempts:
-            for reply in replies.values():
-                attempt.answered(_rested(attempt.question.label, reply))
+        _enter_outcomes(attempts, replies.values())
         return replies
 
     async def _ask_compose(self, module: str, ask: Compose, scope: Scope | None, budget: float | None) -> Any:
@@ -348,7 +355,8 @@ class Asker:
         except ValidationError as malformed:
             detail = f"{reply.user_id} answered what is no outcome of this ask: {complaint_of(malformed)}"
             return Missing(question=label_of(ask), reason=Reason.MALFORMED, detail=detail)
-        if isinstance(outcome, Refused) and (Refused not in outcome_classes(type(ask)) or outcome.code in _NOT_THE_MODULES_WORD):
+        never = ask.level == "lookup" or (isinstance(outcome, Refused) and outcome.code in _NOT_THE_MODULES_WORD)
+        if isinstance(outcome, Refused) and (never or Refused not in outcome_classes(type(ask))):
             reason = Reason.MALFORMED if outcome.code == "malformed" else Reason.REFUSED
             return Missing(question=label_of(ask), reason=reason, detail=f"{reply.user_id}: {outcome.code}: {outcome.why}")
         return outcome.model_copy(update={"by": reply.user_id}) if isinstance(outcome, Found | Absent | Refused) else outcome
@@ -356,6 +364,19 @@ class Asker:
 
 #: Refusals that the answerer's library gives because the ask itself could not be handled: no outcome, whatever the contract allows.
 _NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "not-authorised"})
+#: Refusals that it gives because the handler failed: an outcome where the contract allows one, and no answer on which a compose may rest.
+_HANDLER_FAILED = frozenset({"error", "time-out", "wrong-type"})
+
+
+def _enter_outcomes(attempts: tuple[Attempt, ...], outcomes: Collection[Any]) -> None:
+    failed = [one for one in outcomes if isinstance(one, Refused) and one.code in _HANDLER_FAILED]
+    for attempt in attempts:
+        if failed:
+            detail = "; ".join(f"{one.by}: {one.code}: {one.why}" for one in failed)
+            attempt.failed(Missing(question=attempt.question.label, reason=Reason.REFUSED, detail=detail))
+        else:
+            for outcome in outcomes:
+                attempt.answered(_rested(attempt.question.label, outcome))
 
 
 def _rested(label: str, outcome: Any) -> Rested:

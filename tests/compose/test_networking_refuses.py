@@ -5,13 +5,16 @@ broker, as a module's author would test it; ``test_over_a_broker`` shows a good 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from typing import Any
 
 import pytest
 
-from mesh_runtime import NoStore, Overlay, OverlayPeers, Reason, Refused, StoreReachableFrom, TrustStore
+from mesh_runtime import Found, Lookup, NoStore, Overlay, OverlayPeers, Reason, Refused, StoreReachableFrom, TrustStore, Unanswered
+from mesh_runtime.contracts import Provision, StoreAt
 from mesh_runtime.contracts.composing import Composed
 from mesh_runtime.runtime import ModuleRuntime
 from mesh_runtime.testing.mesh import StandInMesh, section_of
@@ -176,3 +179,57 @@ async def test_an_answer_does_not_excuse_a_later_asking_that_failed(mesh: StandI
     outcome = await mesh.compose(Twice, answers={OverlayPeers: lambda _: next(answers)})
     assert isinstance(outcome, Refused)
     assert named(outcome) == {PEERS: Reason.REFUSED}
+
+
+async def test_a_question_that_cannot_even_be_read_out_is_a_question_all_the_same(mesh: StandInMesh) -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise TypeError("nothing to be said of it")
+
+    class Unspeakable(Careless):
+        async def compose(self, machine: object) -> tuple[Overlay, TrustStore | NoStore]:
+            peers = await self.ask(OverlayPeers(of="alpha"))
+            try:
+                await self.ask(StoreReachableFrom.model_construct(machine=Mute()))  # type: ignore[arg-type]  # the mistake that is meant
+            except Exception:  # noqa: BLE001 - what careless code does
+                return Overlay(address="10.77.0.1", peers=peers.value), NoStore()
+            raise AssertionError
+
+    outcome = await mesh.compose(Unspeakable, answers={OverlayPeers: FOUND_PEERS, StoreReachableFrom: FOUND_STORE})
+    assert isinstance(outcome, Refused)
+    assert named(outcome) == {"StoreReachableFrom": Reason.REFUSED}
+
+
+async def test_identities_that_are_no_list_are_a_question_all_the_same(mesh: StandInMesh) -> None:
+    class OfNobody(Careless):
+        async def compose(self, machine: object) -> tuple[Overlay, TrustStore | NoStore]:
+            try:
+                await self.ask_each(StoreReachableFrom(machine="alpha"), of=None)  # type: ignore[arg-type]  # the mistake that is meant
+            except Exception:  # noqa: BLE001 - what careless code does
+                return Overlay(address="10.77.0.1", peers=()), NoStore()
+            raise AssertionError
+
+    outcome = await mesh.compose(OfNobody, answers={StoreReachableFrom: FOUND_STORE})
+    assert isinstance(outcome, Refused)
+    assert named(outcome) == {"StoreReachableFrom": Reason.REFUSED}
+
+
+class StoreOrNot(Lookup[Found[StoreAt] | Refused], answered_by="controller"):
+    """A lookup whose contract takes a refusal for an outcome, so that its asker may take one for a fact."""
+
+
+class StoreGiven(Provision[Found[StoreAt] | Refused], answered_by="controller"):
+    """One whose answerer may refuse: but the library's word that its handler failed is no refusal of its."""
+
+
+@pytest.mark.parametrize("ask", [StoreOrNot, StoreGiven])
+async def test_a_handler_that_failed_is_no_answer_whatever_the_contract_says(mesh: StandInMesh, ask: type[Any]) -> None:
+    class TakesItForNone(Careless):
+        async def compose(self, machine: object) -> tuple[Overlay, TrustStore | NoStore]:
+            with contextlib.suppress(Unanswered):
+                assert isinstance(await self.ask(ask()), Refused)
+            return Overlay(address="10.77.0.1", peers=()), NoStore()
+
+    outcome = await mesh.compose(TakesItForNone, answers={ask: Failing.ERROR})
+    assert isinstance(outcome, Refused)
+    assert named(outcome) == {f"{ask.contract}()": Reason.REFUSED}
