@@ -1,19 +1,21 @@
 """The command ``mesh``: what operators say to the controller, and what the runtimes of this machine say of themselves.
 
-stdout holds the outcome (with ``--json``: one JSON document and nothing else), stderr what went wrong. Each way of ending has an exit code
-of its own (``exits``). Nothing here decides anything about the mesh: acts are asks, answered by the controller.
+stdout holds the outcome (with ``--json``: one JSON document and nothing else, also where there is no outcome), stderr what went wrong.
+Each way of ending has an exit code of its own (``exits``). Nothing here decides anything about the mesh: acts are asks,
+answered by the controller.
 """
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
 
-from mesh_runtime.contracts import Refused
+from mesh_runtime.contracts import Refused, Tool
 from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
 from mesh_runtime.logging import configure
 from mesh_runtime_operator import showing
@@ -25,6 +27,8 @@ from mesh_runtime_operator.status import read_states
 
 #: Codes of the controller's refusals that end the command in a way of their own.
 _BY_CODE = {"unknown-machine": Exit.UNKNOWN_MACHINE, "nothing-to-do": Exit.NOTHING_TO_DO}
+#: Seconds: a day, beyond which nobody waits for an answer.
+LONGEST = 86_400
 _BY_VERDICT = {"refused": Exit.REFUSED, "failed": Exit.FAILED, "unheard": Exit.UNHEARD}
 
 _EPILOG = "\n\n".join(["Exit codes:", *(f"{code.value}: {words}" for code, words in WORDS.items())])
@@ -38,9 +42,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+A = TypeVar("A")
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
 Wait = Annotated[
-    float, typer.Option("--wait", metavar="S", min=0.1, help="Seconds to wait for the broker; the command never waits for ever.")
+    float,
+    typer.Option("--wait", metavar="S", min=0.1, max=LONGEST, help="Seconds to wait for the broker; never for ever."),
 ]
 Machines = Annotated[list[str] | None, typer.Argument(metavar="[MACHINE]...", help="Only these machines. None: all that have placements.")]
 
@@ -69,7 +76,7 @@ def place(
         read = read_parameters(module, parameters or [])
     except BadParameter as bad:
         raise Ended(Exit.USAGE, str(bad)) from None
-    placed = asyncio.run(ask_controller(read_context(), Place(module=module, machine=machine, parameters=read), wait=wait))
+    placed = _ask(Place(module=module, machine=machine, parameters=read), wait)
     if isinstance(placed, Placed):
         how = f"is placed, at revision {placed.revision}" if placed.changed else f"is so already, at revision {placed.revision}"
         _print(as_json, showing.as_json(placed), lambda: f"{module}@{machine} {how}; a push gives it effect")
@@ -85,7 +92,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """End a placement; the next push gives it effect."""
-    removed = asyncio.run(ask_controller(read_context(), Remove(module=module, machine=machine), wait=wait))
+    removed = _ask(Remove(module=module, machine=machine), wait)
     if isinstance(removed, Removed):
         words = f"{module}@{machine} is ended, at revision {removed.revision}; a push gives it effect"
         _print(as_json, showing.as_json(removed), lambda: words)
@@ -96,7 +103,7 @@ def remove(
 @app.command(epilog=_EPILOG)
 def plan(machines: Machines = None, wait: Wait = 10.0, as_json: Json = False) -> None:
     """Show what a push would change, compared with what the machines report, and a fingerprint for `mesh push --plan`."""
-    planned = asyncio.run(ask_controller(read_context(), Plan(machines=tuple(machines or ())), wait=wait))
+    planned = _ask(Plan(machines=tuple(machines or ())), wait)
     if isinstance(planned, Planned):
         _print(as_json, showing.as_json(planned), lambda: showing.planned(planned))
         if any(one.refused is not None for one in planned.machines):
@@ -110,13 +117,15 @@ def push(
     machines: Machines = None,
     fingerprint: Annotated[str, typer.Option("--plan", metavar="FINGERPRINT", help="Refuse if anything moved since that plan.")] = "",
     going: Annotated[list[str] | None, typer.Option("--remove", metavar="ELEMENT", help="Your word that this element is to go.")] = None,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for the machines' reports.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, max=LONGEST, help="Seconds to wait for the machines' reports.")
+    ] = 30.0,
     wait: Wait = 10.0,
     as_json: Json = False,
 ) -> None:
     """Give the placements effect, and wait for what each machine reports. Exit 0 only if all that was asked is in force."""
     act = Push(machines=tuple(machines or ()), plan=fingerprint, remove=tuple(going or ()), patience=timeout)
-    pushed = asyncio.run(ask_controller(read_context(), act, wait=wait, budget=timeout + BUDGET))
+    pushed = _ask(act, wait, timeout + BUDGET)
     if isinstance(pushed, Pushed):
         _print(as_json, showing.as_json(pushed), lambda: showing.pushed(pushed))
         raise typer.Exit(verdict_of(pushed))
@@ -131,6 +140,14 @@ def verdict_of(pushed: Pushed) -> Exit:
     return next((code for verdict, code in _BY_VERDICT.items() if verdict in verdicts), Exit.DONE)
 
 
+def _ask(question: Tool[A], wait: float, budget: float = BUDGET) -> A:
+    context = read_context()
+    try:
+        return asyncio.run(ask_controller(context, question, wait=wait, budget=budget))
+    except KeyboardInterrupt:
+        raise Ended(Exit.INTERRUPTED, WORDS[Exit.INTERRUPTED]) from None
+
+
 def _refuse(as_json: bool, whom: str, refused: Refused) -> None:
     if as_json:
         _print(True, showing.as_json(refused), lambda: "")
@@ -141,11 +158,16 @@ def _refuse(as_json: bool, whom: str, refused: Refused) -> None:
 
 
 def _print(as_json: bool, document: Any, shown: Callable[[], RenderableType]) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    else:
-        # Whole lines: what reads this output must not meet a line that was broken to fit a terminal that is not there.
-        Console(soft_wrap=not sys.stdout.isatty()).print(shown(), markup=False, highlight=False)
+    try:
+        if as_json:
+            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        else:
+            # Whole lines: what reads this output must not meet a line that was broken to fit a terminal that is not there.
+            Console(soft_wrap=not sys.stdout.isatty()).print(shown(), markup=False, highlight=False)
+        sys.stdout.flush()
+    except OSError as full:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer must not fail again at the exit
+        raise Ended(Exit.UNWRITTEN, f"{WORDS[Exit.UNWRITTEN]}: {full.strerror or full}") from None
 
 
 def _errors() -> Console:
@@ -155,8 +177,15 @@ def _errors() -> Console:
 def main() -> None:
     """Run the command of this process; never returns."""
     configure("console", "critical", sys.stderr)
+    as_json = "--json" in sys.argv[1:]  # a command line that is wrong is read by nobody else
     try:
         app()
     except Ended as ended:
         _errors().print(f"mesh: {ended}")
+        if as_json and ended.code != Exit.UNWRITTEN:
+            _print(True, showing.ended(ended.code, str(ended)), lambda: "")
         sys.exit(ended.code)
+    except SystemExit as left:
+        if as_json and left.code == Exit.USAGE:  # told by typer, on stderr
+            _print(True, showing.ended(Exit.USAGE, WORDS[Exit.USAGE]), lambda: "")
+        raise

@@ -17,7 +17,9 @@ class Exit(IntEnum):
     UNKNOWN_MACHINE = 8
     NO_SESSION = 9
     UNANSWERED = 10
+    UNWRITTEN = 74
     NO_CONTEXT = 78
+    INTERRUPTED = 130
 
 
 WORDS = {
@@ -32,7 +34,9 @@ WORDS = {
     Exit.UNKNOWN_MACHINE: "a machine is unknown to the mesh",
     Exit.NO_SESSION: "the broker cannot be used within --wait; stage and cause are printed",
     Exit.UNANSWERED: "the controller was asked and gave no answer: whether it acted is unknown",
+    Exit.UNWRITTEN: "stdout took no more; what was asked is done all the same",
     Exit.NO_CONTEXT: "no context, or one that cannot be used: set MESH_CONTEXT",
+    Exit.INTERRUPTED: "interrupted (SIGINT): if the controller was asked already, whether it acted is unknown",
 }
 
 

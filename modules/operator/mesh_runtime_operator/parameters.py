@@ -9,8 +9,8 @@ from pathlib import Path
 
 _KEY = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
-#: Parameters that are read from a file although they are written without ``@``.
-_FROM_FILES = frozenset({("store", "ca")})
+#: Parameters that are read from a file also where they are written without ``@``, and that hold no secret.
+_CERTIFICATES = frozenset({("store", "ca")})
 
 #: Bytes of a parameter's file: far above any certificate chain, far below what a message may hold.
 LIMIT = 256 * 1024
@@ -34,11 +34,16 @@ def read_parameters(module: str, written: Iterable[str]) -> dict[str, str]:
 
 
 def _value(module: str, key: str, value: str) -> str:
+    certificate = (module, key) in _CERTIFICATES
     if value.startswith("@@"):
         return value[1:]
-    if value.startswith("@"):
-        return _read(key, Path(value[1:]))
-    return _read(key, Path(value)) if (module, key) in _FROM_FILES else value
+    if value.startswith("@") or certificate:
+        path = Path(value.removeprefix("@"))
+        text = _read(key, path)
+        if certificate and "PRIVATE KEY" in text:
+            raise BadParameter(f"{key}: {path} holds a private key; give a file with the certificate alone. Nothing was sent")
+        return text
+    return value
 
 
 def _read(key: str, path: Path) -> str:

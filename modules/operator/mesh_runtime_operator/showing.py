@@ -114,6 +114,11 @@ def as_json(outcome: Any) -> Any:
     return outcome.model_dump(mode="json")
 
 
+def ended(code: int, why: str) -> dict[str, object]:
+    """The document of a command that ends without an outcome."""
+    return {"outcome": "ended", "exit": int(code), "why": why}
+
+
 def _coloured(word: str) -> Text:
     return Text(word, style=_COLOURS.get(word, ""))
 

@@ -31,6 +31,14 @@ def test_a_wrong_parameter_is_named(written: list[str], words: str) -> None:
         read_parameters("store", written)
 
 
+@pytest.mark.parametrize("at", ["", "@"])
+def test_a_stores_private_key_does_not_leave_the_machine(tmp_path: Path, at: str) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nAAAA\n")
+    with pytest.raises(BadParameter, match="holds a private key") as bad:
+        read_parameters("store", [f"ca={at}{tmp_path / 'ca.pem'}"])
+    assert "AAAA" not in str(bad.value)
+
+
 def test_a_file_too_large_for_a_message_is_refused_here(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * (LIMIT + 1))
     with pytest.raises(BadParameter, match=f"{LIMIT + 1} bytes, {LIMIT} are allowed"):

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,6 +112,65 @@ async def test_each_way_of_ending_has_its_exit(
         ended, out, err = await mesh(mesh_of_one, "push")
     assert (ended, out) == (code, "")
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("push", "--wait", "0.2"), Exit.NO_SESSION),
+        (("place", "store", "alpha", "nonsense"), Exit.USAGE),
+        (("push", "--bogus"), Exit.USAGE),
+        (("push", "--timeout", "inf"), Exit.USAGE),
+        (("status",), Exit.UNREADABLE),
+    ],
+)
+async def test_with_json_there_is_one_document_also_where_there_is_no_outcome(
+    mesh_of_one: FoundedMesh, arguments: tuple[str, ...], code: Exit
+) -> None:
+    (mesh_of_one.context / "broker").write_text("127.0.0.1:1\n")
+    (mesh_of_one.context / "state-root").write_text("/nowhere\n")
+    ended, out, err = await mesh(mesh_of_one, *arguments, "--json")
+    document = json.loads(out)
+    assert (ended, document["outcome"], document["exit"]) == (code, "ended", code)
+    assert document["why"]
+    assert err
+
+
+async def test_interrupted_it_says_what_is_unknown_and_has_its_own_exit(mesh_of_one: FoundedMesh) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (mesh_of_one.context / "broker").write_text(f"127.0.0.1:{silent.getsockname()[1]}\n")
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("mesh")),
+            *("push", "--json", "--wait", "60"),
+            env=os.environ | {"MESH_CONTEXT": str(mesh_of_one.context)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        silent.settimeout(20)
+        dialled, _ = await asyncio.to_thread(silent.accept)
+        with dialled:
+            process.send_signal(signal.SIGINT)
+            out, err = await process.communicate()
+    assert process.returncode == Exit.INTERRUPTED
+    assert json.loads(out)["exit"] == Exit.INTERRUPTED
+    assert b"whether it acted is unknown" in err
+
+
+async def test_a_stdout_that_takes_no_more_is_said(mesh_of_one: FoundedMesh) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("mesh")),
+            *("status", "--json"),
+            env=os.environ | {"MESH_CONTEXT": str(mesh_of_one.context)},
+            stdout=full,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    finally:
+        os.close(full)
+    _, err = await process.communicate()
+    assert process.returncode == Exit.UNWRITTEN
+    assert err.decode() == "mesh: stdout took no more; what was asked is done all the same: No space left on device\n"
 
 
 async def test_a_broker_that_is_not_there_is_waited_for_no_longer_than_told(mesh_of_one: FoundedMesh) -> None:
