@@ -27,7 +27,11 @@ REPEAT_AFTER = 60.0
 
 
 class _Lost(Exception):
-    """The session ended while its stages were climbed, or after."""
+    """The session ended while its stages were climbed, or after. ``fault`` is what was in the way when it was not yet ready."""
+
+    def __init__(self, why: str, fault: StageFault | None = None) -> None:
+        super().__init__(why)
+        self.fault = fault
 
 
 @dataclass(slots=True)
@@ -53,7 +57,7 @@ class Climber:
             except StageFault as fault:
                 await asyncio.sleep(self._gap_after(fault))
                 continue
-            why = ""
+            why, gap = "", 0.0
             session.on_blocked = self._blocked
             self._blocked(session.blocked)
             try:
@@ -66,7 +70,11 @@ class Climber:
                 raise _Lost(await session.ended())
             except _Lost as lost:
                 why = str(lost)
-                self.state.lost(why)
+                if lost.fault is None:
+                    self.state.lost(why)
+                else:  # at the pace of READY, which is quick: a broker that was away for a moment is back
+                    self.state.last_loss = why
+                    gap = self._gap_after(lost.fault, Stage.READY)
                 log.warning("the session is lost", session=session.id, why=why)
             finally:
                 session.on_blocked = lambda _: None
@@ -75,6 +83,7 @@ class Climber:
                 if wiring is not None:
                     wiring.detach(why or "the runtime is stopping")
                 await session.close()
+            await asyncio.sleep(gap)
 
     async def _climb_on(self, session: Session, wiring: Wiring) -> None:
         await self._stage(session, Stage.TOPOLOGY, wiring.topology)
@@ -95,7 +104,7 @@ class Climber:
             gap = self._gap_after(fault)
             await asyncio.wait([session.lost], timeout=gap)
             if session.lost.done():
-                raise _Lost(session.lost.result())
+                raise self._lost(session, stage)
 
     async def _tried(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> StageFault | None:
         """One attempt, cut short by its deadline or by the end of the session."""
@@ -108,13 +117,19 @@ class Climber:
                 trial.cancel()
                 await asyncio.wait([trial], timeout=1.0)
         if session.lost.done():
-            raise _Lost(session.lost.result())
+            raise self._lost(session, stage, trial)
         if trial.cancelled() or not trial.done():
             return waiting(stage, "time-out", f"{stage} was not done within {PACES[stage].deadline:g} s")
         error = trial.result()
         if error is None or isinstance(error, StageFault):
             return error
         return self._unknown(stage, error)
+
+    def _lost(self, session: Session, stage: Stage, trial: "asyncio.Future[Exception | None] | None" = None) -> _Lost:
+        """Lost before it was ready. The broker ends a session for a refusal too, and whoever asked knows the refusal's own words."""
+        why = session.lost.result()
+        error = trial.result() if trial is not None and trial.done() and not trial.cancelled() else None
+        return _Lost(why, error if isinstance(error, StageFault) else waiting(stage, "session-lost", why, session.address))
 
     async def _prepared(self) -> None:
         with scoped(Scope(what="prepare")):
@@ -137,9 +152,10 @@ class Climber:
     def _entering(self, stage: Stage) -> None:
         self.state.climbing(stage)
 
-    def _gap_after(self, fault: StageFault) -> float:
+    def _gap_after(self, fault: StageFault, pace: Stage | None = None) -> float:
+        """Show the fault; the seconds until the next attempt, at the pace of its own stage or of another."""
         self.state.fault(fault.stage, fault.cause)
-        gap = self.waits.after(fault.stage, fault.cause)
+        gap = self.waits.after(pace or fault.stage, fault.cause)
         self._say(fault.stage, fault.cause, gap)
         return gap
 

@@ -102,7 +102,11 @@ class Wiring:
             raise self._not_alone(queue, count)
         line = await self._session.wire()
         self._parts.listener.attach(self._confirmed)
-        self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
+        try:
+            self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
+        except BaseException:
+            line.forget()  # the broker may yet grant what nobody waits for: a consumer in our own way, which reads nothing
+            raise
 
     async def prove(self) -> None:
         """An own message has come back, and each durable queue has exactly this consumer; else a fault of the stage ``proof``."""
