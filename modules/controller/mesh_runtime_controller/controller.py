@@ -106,7 +106,9 @@ class Controller(ModuleRuntime):
         if isinstance(identity, Refused):
             return identity
         catalog = await asyncio.to_thread(self.pushing.catalog)
-        if (refused := check_placement(catalog, identity, asked.parameters, self.identity)) is not None:
+        if (
+            refused := check_placement(catalog, identity, asked.parameters, self.identity, datetime.fromisoformat(self.moment()))
+        ) is not None:
             return refused
         if identity.module in FOUNDED:
             return await self._founded(identity)

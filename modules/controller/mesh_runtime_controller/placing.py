@@ -5,6 +5,7 @@ and neither can be removed.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from cryptography import x509
 from pydantic import ValidationError
@@ -25,7 +26,9 @@ def read_identity(module: str, machine: str) -> Identity | Refused:
         return Refused(code="bad-name", why=str(bad))
 
 
-def check_placement(catalog: Catalog, identity: Identity, parameters: Mapping[str, str], controller: Identity) -> Refused | None:
+def check_placement(
+    catalog: Catalog, identity: Identity, parameters: Mapping[str, str], controller: Identity, now: datetime
+) -> Refused | None:
     """Why this placement is refused, as far as it can be said without the inventory."""
     if identity.module in FOUNDED:
         if parameters:
@@ -36,11 +39,11 @@ def check_placement(catalog: Catalog, identity: Identity, parameters: Mapping[st
     if identity.module not in catalog.manifests:
         return Refused(code="unknown-module", why=catalog.missing(identity.module))
     if identity.module == "store":
-        return _check_store(parameters)
+        return _check_store(parameters, now)
     return None
 
 
-def _check_store(parameters: Mapping[str, str]) -> Refused | None:
+def _check_store(parameters: Mapping[str, str], now: datetime) -> Refused | None:
     missing, extra = {"address", "ca"} - parameters.keys(), parameters.keys() - {"address", "ca"}
     if missing or extra:
         given = f"missing: {_listed(missing)}; not known: {_listed(extra)}"
@@ -53,19 +56,21 @@ def _check_store(parameters: Mapping[str, str]) -> Refused | None:
         return Refused(code="bad-parameters", why="ca: it holds a private key; give the certificate alone, and draw a new key")
     try:
         certificates = x509.load_pem_x509_certificates(parameters["ca"].encode())
-    except ValueError:
-        return Refused(code="bad-parameters", why="ca: it is no certificate in PEM (-----BEGIN CERTIFICATE-----)")
-    for one in certificates:
-        if not _is_ca(one):
-            return Refused(code="bad-parameters", why=f"ca: the certificate of {one.subject.rfc4514_string()!r} is not one of a CA")
-    return None
+        faults = [fault for one in certificates if (fault := _fault_of(one, now))]
+    except (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType):
+        return Refused(code="bad-parameters", why="ca: it is no certificate in PEM (-----BEGIN CERTIFICATE-----) that can be read")
+    return Refused(code="bad-parameters", why=f"ca: {faults[0]}") if faults else None
 
 
-def _is_ca(certificate: x509.Certificate) -> bool:
+def _fault_of(certificate: x509.Certificate, now: datetime) -> str:
+    whose = f"the certificate of {certificate.subject.rfc4514_string()!r}"
     try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False
+        if not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return f"{whose} is not one of a CA"
+    except x509.ExtensionNotFound:
+        return f"{whose} is not one of a CA"
+    ended = certificate.not_valid_after_utc
+    return f"{whose} has expired at {ended.isoformat()}" if ended < now else ""
 
 
 def _listed(names: object) -> str:

@@ -1,6 +1,7 @@
 """Placing and removing: recorded once, counted, refused with words where it could never take effect."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from mesh_runtime.contracts import Refused
 from mesh_runtime.contracts.operating import Placed, Removed
 from mesh_runtime.testing.ca import CertificateAuthority
+from mesh_runtime.trust import Authority
 
 if TYPE_CHECKING:
     from conftest import Desk
 
 AUTHORITY = CertificateAuthority("store's CA")
 CA = AUTHORITY.certificate.decode()
+PAST = datetime(2001, 1, 1, tzinfo=UTC)
 LEAF = AUTHORITY.issue("store.mesh")
 
 
@@ -89,3 +92,36 @@ async def test_a_store_with_wrong_parameters_is_refused_and_says_which(desk: "De
     assert code == "bad-parameters"
     assert words in why
     assert "AAAA" not in why
+
+
+@pytest.mark.parametrize(("chain", "bad"), [(False, True), (True, True), (False, False)])
+async def test_a_ca_that_has_expired_is_refused_wherever_it_stands_in_the_file(desk: "Desk", chain: bool, bad: bool) -> None:
+    """Held by: ``ended < now``."""
+    old = Authority.create("old CA", now=lambda: PAST, lifetime=timedelta(days=1)).pem.decode()
+    desk.controller.clock = int((PAST + timedelta(days=2 if bad else 0)).timestamp())
+    outcome = await desk.place("store", address="a:1", ca=CA + old if chain else old)
+    if not bad:
+        assert outcome == Placed(revision=2, changed=True)
+        return
+    code, why = refusal(outcome)
+    assert (code, "'CN=old CA' has expired at 2001-01-02T00:00:00+00:00" in why) == ("bad-parameters", True)
+    async with desk.controller.store.read() as connection:
+        assert (await connection.exec_driver_sql("SELECT count(*) FROM placements")).scalar() == 0
+
+
+@pytest.mark.parametrize("name", ["größe", "a\nb", "a/b", "..", "A", "a@b", "", "a" * 300])
+async def test_a_name_that_breaks_the_grammar_is_refused_wherever_it_stands(desk: "Desk", name: str) -> None:
+    assert refusal(await desk.place(name))[0] == "bad-name"
+    assert refusal(await desk.place("networking", name))[0] == "bad-name"
+    assert refusal(await desk.remove("networking", name))[0] == "bad-name"
+    assert (await desk.push_refused(name)).code == "unknown-machine"
+
+
+async def test_parameters_with_newlines_and_unicode_are_kept_as_they_are(desk: "Desk") -> None:
+    asked: list[dict[str, str]] = []
+    desk.module("web", lambda machine: asked.append(dict(machine.parameters)) or RuntimeError("enough"))
+    given = {"page": "one\ntwo\r\n\ttab \u0000 größe 🙂 ' \" %"}
+    await desk.place("web", **given)
+    assert await desk.place("web", **given) == Placed(revision=2, changed=False)
+    await desk.push("alpha")
+    assert asked == [given]
