@@ -26,13 +26,13 @@ def directory_of(root: Path, path: str, *, closed: Path, make: bool = False) -> 
     """A descriptor of the directory of `path` under `root`, closed at the end. `closed` is the directory that must not be entered.
 
     `make` makes missing directories, mode 0755. Raises OutOfBounds; FileNotFoundError if one is missing; NotADirectoryError and other
-    OSError for what stands in the way.
+    OSError for what stands in the way, and where the root itself is gone.
     """
     own = _key(closed.stat()) if closed.exists() else None
     with ExitStack() as opened:
 
         def enter(at: int | None, name: str) -> int:
-            file = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if at is None else os.open(name, _DIRECTORY, dir_fd=at)
+            file = _open_root(root) if at is None else os.open(name, _DIRECTORY, dir_fd=at)
             opened.callback(os.close, file)
             refuse_own(file, own)
             return file
@@ -63,6 +63,13 @@ def directory_of(root: Path, path: str, *, closed: Path, make: bool = False) -> 
                 _make_missing(way[-1], name)
             way.append(enter(way[-1], name))
         yield way[-1]
+
+
+def _open_root(root: Path) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:  # a disk that is not mounted holds all the same what it held: not to be taken for a file that is missing
+        raise NotADirectoryError(errno.ENOTDIR, "the root is not there", str(root)) from None
 
 
 def refuse_own(directory: int, own: tuple[int, int] | None) -> None:

@@ -288,3 +288,18 @@ def test_a_body_is_rendered_the_same_however_it_is_written(tmp_path: Path) -> No
     (one,) = elements_of("networking", read_section(DeclaredSection(module="networking", section="overlay", body=body)))
     (other,) = elements_of("networking", OVERLAY)
     assert one == other
+
+
+def test_a_root_that_is_gone_is_no_machine_on_which_nothing_stands(hostroot: "HostRoot") -> None:
+    """A disk that is not mounted: nothing counts as removed, nothing is made in its place, and back again it is found as it was."""
+    host = hostroot.host()
+    host.take(hostroot.files(1, {"/etc/motd": "hello", "/etc/issue": "there"}))
+    host.applier.bring()
+    away = hostroot.root.rename(hostroot.root.with_name("away"))
+    host.take(hostroot.files(2, {"/etc/motd": "hello"}, removes=["files/motd/etc/issue"]))
+    brought = host.applier.bring()
+    assert {one.element: one.state for one in brought.elements} == {"files/motd/etc/motd": "failed", "files/motd/etc/issue": "failed"}
+    assert all("the root is not there" in one.detail for one in brought.elements)
+    away.rename(hostroot.root)
+    host.applier.bring()
+    assert sorted(hostroot.snapshot()) == ["etc", "etc/motd"]
