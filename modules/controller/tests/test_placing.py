@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh_runtime.contracts import Refused
+from mesh_runtime.contracts import Machine, Refused
 from mesh_runtime.contracts.operating import Placed, Removed
 from mesh_runtime.testing.ca import CertificateAuthority
 from mesh_runtime.trust import Authority
@@ -119,7 +119,12 @@ async def test_a_name_that_breaks_the_grammar_is_refused_wherever_it_stands(desk
 
 async def test_parameters_with_newlines_and_unicode_are_kept_as_they_are(desk: "Desk") -> None:
     asked: list[dict[str, str]] = []
-    desk.module("web", lambda machine: asked.append(dict(machine.parameters)) or RuntimeError("enough"))
+
+    def answer(machine: Machine) -> Refused:
+        asked.append(dict(machine.parameters))
+        return Refused(code="enough", why="seen")
+
+    desk.module("web", answer)
     given = {"page": "one\ntwo\r\n\ttab \u0000 größe 🙂 ' \" %"}
     await desk.place("web", **given)
     assert await desk.place("web", **given) == Placed(revision=2, changed=False)
