@@ -92,10 +92,12 @@ class Climber:
         await self._stage(session, Stage.TOPOLOGY, wiring.listen)
         await self._stage(session, Stage.PROOF, wiring.prove)
         await self._stage(session, Stage.TOPOLOGY, wiring.bind_asks)
+        await self._no_further_once_draining(session)
 
     async def _stage(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> None:
         """Try one stage until it is done. Raises ``_Lost`` as soon as the session has ended."""
         while True:
+            await self._no_further_once_draining(session)
             self._entering(stage)
             fault = await self._tried(session, stage, done)
             if fault is None:
@@ -105,6 +107,11 @@ class Climber:
             await asyncio.wait([session.lost], timeout=gap)
             if session.lost.done():
                 raise self._lost(session, stage)
+
+    async def _no_further_once_draining(self, session: Session) -> None:
+        """Stay where it is while work under way is finished: what was unbound must not be bound again by a climb that goes on."""
+        if self.state.draining:
+            raise _Lost(await session.ended())
 
     async def _tried(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> StageFault | None:
         """One attempt, cut short by its deadline or by the end of the session."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from mesh_runtime import Found, Unanswered
+from mesh_runtime.runtime.wiring import Wiring
 from mesh_runtime.testing.running import Runtimes
 from mesh_runtime.testing.waiting import until
 from tests.asking.parts import Oracle, Quick, Say, Seeker, Wanted
@@ -83,3 +84,36 @@ async def test_a_second_runtime_of_one_identity_waits_and_takes_nothing(runtimes
             await second.ready(within=15)
             await seeker.module.tell(Wanted(number=99))
             await until(lambda: second.module.kept == [99], "now the second handles")
+
+
+async def test_a_runtime_that_stops_while_it_climbs_climbs_no_further(runtimes: Runtimes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tell holds up its end, and meanwhile the stage at which the stop came is done: it must not become routable now."""
+    proved, go_on = asyncio.Event(), asyncio.Event()
+    plain = Wiring.prove
+
+    async def prove(self: Wiring) -> None:
+        await plain(self)
+        proved.set()
+        await go_on.wait()
+
+    async with runtimes.run(Seeker, "beta") as seeker:
+        async with runtimes.run(Oracle) as oracle:
+            await oracle.ready()
+            await seeker.ready()
+            assert await oracle.ended() == 0
+        await seeker.module.tell(Wanted(how="hold", number=1))
+        monkeypatch.setattr(Wiring, "prove", prove)
+        async with runtimes.run(Oracle) as oracle:
+            await oracle.module.held.wait()
+            await proved.wait()
+            stopping = asyncio.create_task(oracle.ended())
+            await until(lambda: oracle.state.draining, "it is told to stop")
+            go_on.set()
+            for _ in range(20):  # a climb that goes on binds in two round trips; each of these is one
+                await seeker.module.tell(Wanted(number=2))
+            with pytest.raises(Unanswered, match="nobody listens"):
+                await seeker.module.ask(Quick(), budget=5)
+            assert not oracle.state.snapshot()["ready"]
+            oracle.module.go.set()
+            assert await stopping == 0
+            assert 1 in oracle.module.kept
