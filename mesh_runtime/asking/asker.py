@@ -34,7 +34,7 @@ from mesh_runtime.startup import RuntimeState
 
 log = structlog.stdlib.get_logger(__name__)
 
-#: Asks in flight at once from one runtime; more wait for a place, within their own budget.
+#: Asks of one level in flight at once from one runtime; more wait for a place, within their own budget.
 MOST_IN_FLIGHT = 1024
 #: Seconds. A day is longer than anybody waits here, and what AMQP's ``expiration`` is clamped to.
 LONGEST_BUDGET = 86_400.0
@@ -82,7 +82,8 @@ class Asker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = itertools.count(1)
         self._pending: dict[str, _Pending] = {}
-        self._places = asyncio.Semaphore(MOST_IN_FLIGHT)
+        #: A level has places of its own: its asks may wait here, in this very runtime, on asks of the levels below.
+        self._places = {level: asyncio.Semaphore(MOST_IN_FLIGHT) for level in wire.LEVELS}
         self._allowed: set[tuple[str, str]] = set()
         self.composes: set[QuestionRecord] = set()
 
@@ -241,22 +242,23 @@ class Asker:
             if not self._rights.may_publish(exchange, key):
                 return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=f"{self._me} may not publish {key} to {exchange}")
             self._allowed.add((exchange, key))
-        if self._places.locked() or (self._session is not None and self._session.backlog > MOST_BACKLOG):
-            if not await self._place_within(deadline):
+        places = self._places[ask.level]
+        if places.locked() or (self._session is not None and self._session.backlog > MOST_BACKLOG):
+            if not await self._place_within(places, deadline):
                 return Missing(question=label_of(ask), reason=Reason.TIME_OUT, detail="too many asks in flight from here")
         else:
-            await self._places.acquire()
+            await places.acquire()
         try:
             return await self._flight(_Pending(ask, module, deadline, loop.create_future(), expected), exchange, key, scope, loop)
         finally:
-            self._places.release()
+            places.release()
 
-    async def _place_within(self, deadline: float) -> bool:
+    async def _place_within(self, places: asyncio.Semaphore, deadline: float) -> bool:
         try:
             async with asyncio.timeout_at(deadline):
                 while self._session is not None and self._session.backlog > MOST_BACKLOG:  # noqa: ASYNC110 - a backlog has no event
                     await asyncio.sleep(0.01)
-                await self._places.acquire()
+                await places.acquire()
         except TimeoutError:
             return False
         return True

@@ -316,3 +316,12 @@ async def test_a_nested_ask_gets_nine_tenths_of_what_is_left_and_only_below_its_
         assert isinstance(refused, Refused)
         assert "LevelError" in refused.why
         assert "ask below only" in refused.why
+
+
+async def test_a_crowd_of_asks_leaves_room_for_those_that_they_wait_on(runtimes: Runtimes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runtime asks as many provisions of itself as may be in flight; each needs a lookup, asked by this same runtime."""
+    monkeypatch.setattr("mesh_runtime.asking.asker.MOST_IN_FLIGHT", 4)
+    async with runtimes.run(Oracle) as oracle:
+        await oracle.ready()
+        granted = await oracle.module.ask(*(Give(ask=f"below {number}") for number in range(8)), budget=3)
+        assert [one.outcome for one in granted] == ["granted"] * 8
