@@ -61,6 +61,7 @@ class PrivateBroker:
         self.options = options or BrokerOptions()
         self.options.installation.check()
         self.directory = Path(tempfile.mkdtemp(prefix="mesh-broker-"))
+        self._sweeper = _sweeper(self.directory)
         atexit.register(self.dispose)
         self.ports = Ports()
         seen = self.options.installation.seen(self.directory)
@@ -185,6 +186,8 @@ class PrivateBroker:
         """End it and remove its directory. What is disposed of cannot be started again."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+        with self._sweeper:  # ends its input, and waits for its end
+            pass
         atexit.unregister(self.dispose)
 
     async def __aenter__(self) -> Self:
@@ -258,3 +261,9 @@ class PrivateBroker:
                 os.kill(self._beam, signal.SIGKILL)
                 supervisor.wait(limit)
                 raise BrokerFailed(f"the broker had to be killed: it did not stop within {limit:g} s") from None
+
+
+def _sweeper(directory: Path) -> subprocess.Popen[bytes]:
+    """A process that removes the directory once this one is gone, however it ends, also while no broker runs."""
+    sweep = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1"; [ -e "$1" ] || exit 0; sleep 0.5; done'
+    return subprocess.Popen(["sh", "-c", sweep, "sweep", str(directory)], stdin=subprocess.PIPE, start_new_session=True)

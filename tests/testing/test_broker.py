@@ -250,6 +250,20 @@ def test_it_ends_with_the_process_that_started_it(last_act: str, end: Callable[[
         socket.create_connection(("127.0.0.1", int(port)), timeout=1)
 
 
+def test_its_directory_goes_with_a_process_that_is_killed_before_the_broker_was_ever_started(tmp_path: Path) -> None:
+    code = "from mesh_runtime.testing.broker import PrivateBroker; print(PrivateBroker().directory, flush=True); input()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        assert directory.is_dir()
+        process.kill()
+    assert _vanishes(directory)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_its_supervisor_killed_it_ends_too(own_broker: PrivateBroker) -> None:
     own_broker.start()
     supervisor, server = own_broker.pids
