@@ -100,7 +100,11 @@ def _lookup(host: str, port: int) -> "concurrent.futures.Future[list[Target]]":
         made.set_result([literal])
         return made
     _under_way[host, port] = made
-    threading.Thread(target=_getaddrinfo, args=(host, port, made), name=f"resolve {host}", daemon=True).start()
+    try:
+        threading.Thread(target=_getaddrinfo, args=(host, port, made), name=f"resolve {host}", daemon=True).start()
+    except RuntimeError as no_thread:  # the system's limit: whoever comes later must not wait for a lookup that nobody makes
+        _under_way.pop((host, port), None)
+        made.set_exception(no_thread)
     return made
 
 
@@ -115,7 +119,7 @@ def _literal(host: str, port: int) -> Target | None:
 def _getaddrinfo(host: str, port: int, made: "concurrent.futures.Future[list[Target]]") -> None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         _under_way.pop((host, port), None)
         made.set_exception(error)
         return

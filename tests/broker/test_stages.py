@@ -89,6 +89,18 @@ class TestResolve:
             answer.set()
         await until(lambda: not resolving_module._under_way)
 
+    async def test_without_a_thread_to_spare_it_resolves_once_it_has_one(self, at: BrokerAt, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none_left(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setitem(PACES, Stage.RESOLVE, Pace(deadline=2.0, first=0.1, cap=0.1))
+        named = replace(at, addresses=(("localhost", 5671),))
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(threading.Thread, "start", none_left)
+            with pytest.raises(StageFault, match="can't start new thread"):
+                await resolve(named)
+        assert await resolve(named)
+
 
 def open_sockets() -> int:
     """How many sockets this process holds."""
