@@ -235,7 +235,7 @@ class Asker:
             raise LevelError(f"{scope.what} runs at level {scope.level} and asked {label_of(ask)} at level {ask.level}: ask below only")
         loop = asyncio.get_running_loop()
         now = loop.time()
-        deadline = now + (wire.DEFAULT_BUDGET if budget is None else min(budget, LONGEST_BUDGET))
+        deadline = now + (wire.DEFAULT_BUDGET if budget is None else min(wire.checked_budget(budget), LONGEST_BUDGET))
         if scope is not None and scope.deadline is not None:
             deadline = min(deadline, now + (scope.deadline - now) * wire.NESTED_SHARE)
         if (exchange, key) not in self._allowed:

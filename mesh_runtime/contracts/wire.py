@@ -4,6 +4,7 @@ One exchange per class of privilege, since only the right to write an exchange i
 passed by ``CC`` headers and by dead-lettering). Source: ``docs/design``, *Messages*.
 """
 
+import math
 from typing import Final
 
 from mesh_runtime.contracts.identity import Identity
@@ -34,6 +35,13 @@ PARK_COUNT: Final = "mesh-park-count"
 PARK_FIRST: Final = "mesh-park-first"
 PARK_LAST: Final = "mesh-park-last"
 PARK_SENDER: Final = "mesh-park-sender"
+
+
+def checked_budget(budget: float) -> float:
+    """``budget`` itself, or ValueError: what is no number compares with nothing, and a timer of it would disorder all of the loop's."""
+    if math.isnan(budget):
+        raise ValueError("the budget is nan: it must be a number of seconds")
+    return budget
 
 
 def compose_key(module: str) -> str:

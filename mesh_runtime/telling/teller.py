@@ -72,6 +72,7 @@ class Teller:
         return await self._send_here(tell, exchange, key, message_id, headers, budget)
 
     async def _send_here(self, tell: Tell, exchange: str, key: str, message_id: str, headers: dict[str, int], budget: float) -> str:
+        wire.checked_budget(budget)
         if not self._rights.may_publish(exchange, key):
             who = f"{type(tell).__name__} is told by {tell.told_by or 'modules that list it under `tells`'}"
             raise NotSent(f"{self._me} may not publish {key} to {exchange}: {who}")

@@ -36,3 +36,16 @@ async def test_a_tell_is_confirmed_and_handled(runtimes: Runtimes) -> None:
         await until(lambda: sage.module.noted == [1, 2], "both are noted")
         with pytest.raises(NotSent, match="nobody listens"):
             await pupil.module.tell(Noted(id=3), to=Identity("sage", "gamma"))
+
+
+async def test_a_budget_that_is_no_number_is_refused_in_words(runtimes: Runtimes) -> None:
+    """Not a number compares with nothing: a timer of it would disorder all timers of the loop."""
+    async with runtimes.run(Pupil, "beta") as pupil:
+        await pupil.ready()
+        with pytest.raises(ValueError, match="budget is nan"):
+            await pupil.module.ask(WeatherAt(place="here"), budget=float("nan"))
+        with pytest.raises(ValueError, match="budget is nan"):
+            await pupil.module.tell(Noted(id=1), budget=float("nan"))
+        for budget in (0, -1, -1e300):
+            with pytest.raises(Unanswered, match="no budget was left"):
+                await pupil.module.ask(WeatherAt(place="here"), budget=budget)
