@@ -26,6 +26,10 @@ log = structlog.stdlib.get_logger(__name__)
 REPEAT_AFTER = 60.0
 
 
+#: Different errors of stages that are kept in mind, so that each one's traceback is logged once.
+TRACED = 64
+
+
 class _Lost(Exception):
     """The session ended while its stages were climbed, or after. ``fault`` is what was in the way when it was not yet ready."""
 
@@ -47,7 +51,7 @@ class Climber:
     session: Session | None = None
     _said: tuple[Stage, str] | None = None
     _said_at: float = 0.0
-    _traced: set[str] = field(default_factory=set)
+    _traced: dict[str, None] = field(default_factory=dict)
 
     async def forever(self) -> None:
         """Climb, stay until the session is lost, climb again."""
@@ -146,7 +150,9 @@ class Climber:
         """What is unknown is waited for too: shown with type and text, its traceback logged once."""
         text = mask_text(f"{type(error).__name__}: {error}".strip().removesuffix(":"))
         if text not in self._traced:
-            self._traced.add(text)
+            self._traced[text] = None
+            if len(self._traced) > TRACED:  # texts that quote a time or a port never read the same
+                del self._traced[next(iter(self._traced))]
             log.error("a stage raised", stage=stage, error=text, exc_info=error)
         return waiting(stage, type(error).__name__, text)
 
