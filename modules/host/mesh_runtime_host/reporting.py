@@ -1,6 +1,7 @@
 """Tells each report until it has been heard: what a host found out must reach its controller, however long the broker is away.
 
-Reports wait in the process, the newest of each subject; nothing is told twice on purpose, and a repeat is harmless.
+Reports wait in the process, the newest of each subject; nothing is told twice on purpose, and a repeat is harmless. One that no message can
+hold is told as a failure without its elements: it must not stand in the way of all others, nor pass for a machine that holds nothing.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ from uuid import uuid4
 
 import structlog
 
+from mesh_runtime import TooLarge
 from mesh_runtime.contracts import Report
+from mesh_runtime.contracts.declaring import Verdict
 from mesh_runtime.tasks import attempt
 from mesh_runtime.telling import NotSent, SendUnknown
 
@@ -20,6 +23,8 @@ log = structlog.stdlib.get_logger(__name__)
 PAUSE = 1.0
 #: Reports that wait at once; beyond it the oldest is dropped, and said.
 MOST_WAITING = 64
+#: Characters of the reason of a report that was cut.
+WHY_LIMIT = 4000
 
 #: What a report is about: epoch, generation, and whether it is the verdict on it or what stands.
 Subject = tuple[int, int, str]
@@ -77,12 +82,22 @@ class Reporter:
         if error is None:
             self._said = ""
             return True
+        if isinstance(error, TooLarge) and waiting.report.elements:
+            log.error("a report is too large to be told: it goes without its elements", error=str(error))
+            waiting.report = _without_elements(waiting.report, error)
         words = f"{type(error).__name__}: {error}" if not isinstance(error, SendUnknown) else "it is unknown whether it arrived"
         if words != self._said:
             self._said = words
-            unexpected = None if isinstance(error, NotSent | SendUnknown) else error
+            unexpected = None if isinstance(error, NotSent | SendUnknown | TooLarge) else error
             log.warning("a report could not be told yet", verdict=waiting.report.verdict, error=words, exc_info=unexpected)
         return False
+
+
+def _without_elements(report: Report, error: TooLarge) -> Report:
+    many = f"{len(report.elements)} elements are too many for one message ({error})"
+    why = f"what stands cannot be told, {many}; {report.verdict}: {report.why}"
+    verdict: Verdict = "refused" if report.verdict == "refused" else "failed"
+    return report.model_copy(update={"verdict": verdict, "elements": (), "why": why[:WHY_LIMIT]})
 
 
 def subject_of(report: Report) -> Subject:

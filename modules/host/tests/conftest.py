@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from mesh_runtime import TooLarge
 from mesh_runtime.contracts import File, Files, Identity, Report, Section, SignedDeclaration
 from mesh_runtime.telling import NotSent
 from mesh_runtime.trust import SigningKey
@@ -25,6 +26,7 @@ class Ears:
 
     def __init__(self) -> None:
         self.deaf = False
+        self.limit = 10**9
         self.heard: list[Report] = []
         self.ids: list[str] = []
 
@@ -32,6 +34,8 @@ class Ears:
         """As `Teller.tell`."""
         if self.deaf:
             raise NotSent("all.report.1 was not sent: no session with the broker now")
+        if (size := len(report.model_dump_json())) > self.limit:
+            raise TooLarge(size, self.limit, "body")
         self.heard.append(report)
         self.ids.append(message_id)
         return message_id
