@@ -101,7 +101,7 @@ class Wiring:
         if count := await self._session.consumer_count(queue):
             raise self._not_alone(queue, count)
         line = await self._session.wire()
-        self._parts.listener.attach(self._confirmed)
+        self._parts.listener.attach(self._confirmed, self._cancelled)
         try:
             self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
         except BaseException:

@@ -69,6 +69,7 @@ class Listener:
         self._told = {one.tell.type_name(): one for one in told}
         self._hold_limit = hold_limit
         self._parking: ConfirmedChannel | None = None
+        self._give_up: Callable[[str], None] = lambda _: None
         self._at_work: set[asyncio.Task[None]] = set()
 
     @property
@@ -81,13 +82,14 @@ class Listener:
         """What it is told."""
         return tuple(one.tell for one in self._told.values())
 
-    def attach(self, parking: ConfirmedChannel) -> None:
-        """Park over ``parking`` from now on. What comes is settled where it came from."""
-        self._parking = parking
+    def attach(self, parking: ConfirmedChannel, give_up: Callable[[str], None]) -> None:
+        """Park over ``parking`` from now on. What comes is settled where it came from. ``give_up`` ends the session, with the reason."""
+        self._parking, self._give_up = parking, give_up
 
     def detach(self) -> None:
         """The session is over: the broker will deliver again whatever was not acknowledged, so its handlers are told to stop."""
         self._parking = None
+        self._state.degrade("parking", None)
         for task in self._at_work:
             task.cancel("the session is over")
 
@@ -192,10 +194,15 @@ class Listener:
         log.error("a tell is parked", reason=reason, tried=tried)
         while (parking := self._parking) is not None:
             try:
-                return await park(parking, self._me, delivery, reason, tried, first, PARK_DEADLINE)
+                await park(parking, self._me, delivery, reason, tried, first, PARK_DEADLINE)
+                return self._state.degrade("parking", None)
             except (NotRouted, PublishRefused, OutcomeUnknown, TooLarge, SessionLost, ChannelLost) as failed:
                 log.error("a tell could not be parked yet", error=str(failed))
+                self._state.degrade("parking", f"a tell could not be parked yet: {failed}")
+                gone = isinstance(failed, NotRouted)
             await asyncio.sleep(PARK_GAP)
+            if gone and parking is self._parking:  # the queue was deleted under us: the next session makes it again
+                self._give_up("its parked queue is gone")
         raise asyncio.CancelledError("the session ended before a tell was parked")
 
     def _settle(self, delivery: Delivery) -> None:

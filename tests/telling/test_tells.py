@@ -204,3 +204,18 @@ async def test_the_memory_alarm_is_shown_and_sends_end_in_time(runtimes: Runtime
             await asyncio.to_thread(runtimes.broker.set_alarm, False)
         await until(lambda: not seeker.state.snapshot()["degraded"], "the alarm is over")
         assert isinstance(await seeker.module.ask(Say(how=""), budget=5), Found)
+
+
+async def test_a_parked_queue_that_is_gone_is_shown_and_made_again(runtimes: Runtimes) -> None:
+    """Somebody deleted it: what cannot be handled must not stay unsettled until the broker's own limit closes the channel."""
+    async with runtimes.run(Oracle) as oracle, raw(runtimes, "seeker@raw", tells=("wanted.1",)) as sender:
+        await oracle.ready()
+        shown: list[str] = []
+        oracle.state.listen(lambda state: shown.extend(state.snapshot()["degraded"]))
+        await runtimes.management.delete_queue(runtimes.vhost, "parked.oracle@alpha")
+        sender.tell("wanted.1", b"null")
+        await until(lambda: oracle.state.sessions == 2, "the session was given up and climbed again", within=10)
+        (put_aside,) = await parked(runtimes, "oracle@alpha", 1)
+        assert str(put_aside.headers["mesh-park-reason"]).startswith("malformed")
+        assert any(one.startswith("parking: ") for one in shown)
+        assert oracle.state.snapshot()["degraded"] == []
