@@ -184,10 +184,9 @@ class _OnePush:
 
         error = await attempt(work())
         if error is not None:
-            log.error("a machine's push failed", machine=machine, exc_info=error)
-            outcomes[machine] = MachineOutcome(
-                machine=machine, verdict="failed", by=self.of.controller, why=f"{type(error).__name__}: {error}"[:2000]
-            )
+            log.error("a machine's push failed", machine=machine, known=machine in outcomes, exc_info=error)
+            why = f"{type(error).__name__}: {error}"[:2000]
+            outcomes.setdefault(machine, MachineOutcome(machine=machine, verdict="failed", by=self.of.controller, why=why))
 
     async def _brought(self, machine: str, composed: ComposedMachine | Refused) -> MachineOutcome:
         for _ in range(MOST_TRIES):

@@ -137,3 +137,13 @@ async def test_a_refusal_or_a_failure_that_names_nothing_says_nothing_of_what_st
     await placed.hosts["alpha"].report(said)
     await placed.hosts["alpha"].report(said.model_copy(update={"verdict": "failed"}))
     assert (await placed.push("alpha"))["alpha"].verdict == "unchanged"
+
+
+async def test_an_outcome_stands_though_the_list_of_refusals_cannot_be_kept(placed: "Desk", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up after the host has reported: what is in force is in force."""
+
+    async def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mesh_runtime_controller.pushing.clear_refusal", full)
+    assert (await placed.push())["alpha"].verdict == "in-force"
