@@ -115,7 +115,8 @@ class Climber:
     async def _no_further_once_draining(self, session: Session) -> None:
         """Stay where it is while work under way is finished: what was unbound must not be bound again by a climb that goes on."""
         if self.state.draining:
-            raise _Lost(await session.ended())
+            why = await session.ended()
+            raise _Lost(why)
 
     async def _tried(self, session: Session, stage: Stage, done: Callable[[], Awaitable[None]]) -> StageFault | None:
         """One attempt, cut short by its deadline or by the end of the session."""
