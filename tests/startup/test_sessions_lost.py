@@ -173,7 +173,7 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
     Assertion: link.sage.state.sessions == CYCLES + 1
     """
     async with linked(runtimes) as link:
-        assert await until(lambda: _is(lambda: _at_the_broker(link), ONE_OF_EACH), "one of each", within=8)
+        await _settled(link, ONE_OF_EACH)
         held = _held_here()
         for cycle in range(CYCLES):
             link.gate.cut()
