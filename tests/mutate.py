@@ -4,8 +4,8 @@ usage: python -m tests.mutate [-k WORDS] [--list]
 
 A test names its line and its assertion in its docstring::
 
-    Removal: mesh_runtime/startup/pace.py: yield self._uniform(BLOCKED_FIRST, BLOCKED_CAP)
-    Assertion: attempts_a_minute <= 6
+    Removal: mesh_runtime/trust/issuer.py: builder = builder.add_extension(self._authority_key_identifier(), critical=False)
+    Assertion: assert refusal(client, server, name) == ""
 
 In a copy of the tree that line becomes ``pass``; the mutant must still import; then just that test is run on it, and just the named
 assertion must fail. Exit 0 only if every mutant was found out that way.

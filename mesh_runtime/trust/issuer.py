@@ -150,8 +150,8 @@ class Authority:
             .add_extension(_usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(self._authority_key_identifier(), critical=False)
         )
+        builder = builder.add_extension(self._authority_key_identifier(), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         return Issued(certificate.public_bytes(Encoding.PEM), _private_pem(key))
 

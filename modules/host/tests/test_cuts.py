@@ -34,7 +34,7 @@ def left_beside(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_host_killed_while_it_writes_leaves_the_old_file_whole_and_the_next_one_finishes(hostroot: "HostRoot", point: str) -> None:
+def test_b49_a_host_killed_while_it_writes_leaves_the_old_file_whole_and_the_next_one_finishes(hostroot: "HostRoot", point: str) -> None:
     """B49: SIGKILL before the write, after half the bytes, before fsync, before rename. Old or new, whole, with its mode; then new.
 
     Removal: modules/host/mesh_runtime_host/disk.py: os.fsync(file)
@@ -62,7 +62,9 @@ def test_a_host_killed_while_it_writes_leaves_the_old_file_whole_and_the_next_on
 
 @pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_disk_that_refuses_a_write_leaves_the_old_file_whole_and_the_element_failed(hostroot: "HostRoot", point: str, fault: str) -> None:
+def test_b49_a_disk_that_refuses_a_write_leaves_the_old_file_whole_and_the_element_failed(
+    hostroot: "HostRoot", point: str, fault: str
+) -> None:
     """B49: ENOSPC and EIO at each point: the old file stands whole, the element says why, nothing is left beside it.
 
     Removal: modules/host/mesh_runtime_host/disk.py: sweep(directory, name)  # what was begun is taken back

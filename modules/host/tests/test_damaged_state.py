@@ -17,7 +17,7 @@ STATE = ["declaration.json", "floor.json", "ledger.json"]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("damaged", STATE)
-async def test_one_damaged_state_file_is_set_aside_and_said_and_the_machine_stays_as_it_is(
+async def test_b49_one_damaged_state_file_is_set_aside_and_said_and_the_machine_stays_as_it_is(
     hostroot: "HostRoot", damaged: str, damage: str
 ) -> None:
     """B49: an unreadable state file never means *empty*: the host starts, reports it, and wipes no managed file.

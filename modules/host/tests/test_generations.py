@@ -21,7 +21,7 @@ def motd(hostroot: "HostRoot") -> str:
     return (hostroot.root / "etc/motd").read_text()
 
 
-async def test_older_and_repeated_generations_are_answered_stale_and_the_newest_stands(hostroot: "HostRoot") -> None:
+async def test_b32_older_and_repeated_generations_are_answered_stale_and_the_newest_stands(hostroot: "HostRoot") -> None:
     """B32: 5, 7, 6, 7 again, and 5 after a restart: what stands is 7, and the others are answered `stale`.
 
     Removal: modules/host/mesh_runtime_host/host.py: check_newer(statement, floor, same=self.store.signed() == signed)
@@ -44,7 +44,7 @@ async def test_older_and_repeated_generations_are_answered_stale_and_the_newest_
     assert {one.generation for one in hostroot.ears.heard if one.verdict == "in-force"} <= {5, 7}
 
 
-def test_a_worker_that_is_delayed_between_reading_and_writing_does_not_overwrite_a_newer_one(
+def test_b32_a_worker_that_is_delayed_between_reading_and_writing_does_not_overwrite_a_newer_one(
     hostroot: "HostRoot", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B32: two agents apply 8 and 9; 8 is held up just before its write until 9 is in force. What stands is 9.
