@@ -77,6 +77,7 @@ async def _run(options: argparse.Namespace) -> int:
         async with watching(record, lab.runtimes):
             finished = await _unless_told(bed.bring_up() if options.hold else bed.run(), told)
         if options.hold and finished and _all_true(record):
+            await bed.place_networking()
             _tell_how(bed, sys.stderr if options.json else sys.stdout)
             await told.wait()
         if told.is_set():

@@ -106,8 +106,7 @@ class FirstLight:
     async def push(self) -> Facts:
         """A push composes, applies and is verified; the files are read back."""
         ca = self._store_ca("store-ca")
-        placing = self._done("place", "networking", MACHINE), self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}")
-        await asyncio.gather(*placing)
+        await asyncio.gather(self.place_networking(), self._done("place", "store", MACHINE, f"address={STORE}", f"ca={ca}"))
         async with self._broken(lambda: directory_in_place_of(self._on_disk(STORE_CA))):
             ran = await self._push(0)
         return self._read_back(ran, ca)
@@ -279,6 +278,10 @@ class FirstLight:
             queue = await management.queue(self.lab.founded.broker.vhost, f"tells.{self.lab.founded.identity('controller')}")
         heard = self.lab.runtimes["controller"].logs.records(event="reported")
         return bool(heard) and not queue.get("messages", 0)
+
+    async def place_networking(self) -> None:
+        """Record the placement whose runtime runs already."""
+        await self._done("place", "networking", MACHINE)
 
     def any_store_ca(self) -> Path:
         """A file with some store's CA, for whoever tries the held mesh."""

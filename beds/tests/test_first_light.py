@@ -102,6 +102,16 @@ async def test_a_mesh_is_held_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert {name: state["ready"] for name, state in states.items()} == dict.fromkeys(
         ("controller@alpha", "host@alpha", "networking@alpha"), True
     )
+    plan = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("mesh")),
+        "plan",
+        "--json",
+        env={**os.environ, "MESH_CONTEXT": context},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    code, out, _ = await ended(plan)
+    assert (code, json.loads(out)["outcome"]) == (0, "planned"), "networking runs there, so it must be placed there"
     process.send_signal(signal.SIGTERM)
     code, _, said = await ended(process)
     assert code == 0, said
