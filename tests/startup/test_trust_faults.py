@@ -101,7 +101,7 @@ async def test_b06_a_certificate_that_is_not_yet_valid_is_waited_for_and_both_ti
     Assertion: shown["cause"]["code"] == "not-yet-valid"
     """  # noqa: E501 - the line as it stands
     ca = CertificateAuthority()
-    begins = datetime.now(UTC) + timedelta(seconds=20)
+    begins = (datetime.now(UTC) + timedelta(seconds=20)).replace(microsecond=0)  # a certificate knows whole seconds
     leaf = ca.issue_as_wished(Wish((NAME,), starts=begins - datetime.now(UTC)))
     async with Gate(runtimes.broker.ports.amqps, tls=serving(leaf, ca)) as gate:
         process = await launch.on(runtimes, Sage, MESH_BROKER=gate.address, MESH_CA_PIN=ca.pin)
