@@ -89,8 +89,20 @@ class Masker:
             if values != self._values:
                 # The longest first: one password may be the beginning of another.
                 ordered = sorted(values, key=lambda each: (-len(each), each))
-                self._secrets = tuple(_Secret(each) for each in ordered)
+                known = {each.value: each for each in self._secrets}  # the forms of each are worked out once
+                self._secrets = tuple(known.get(each) or _Secret(each) for each in ordered)
                 self._values = values
+
+    @property
+    def values(self) -> frozenset[str]:
+        """What is masked."""
+        return self._values
+
+    def forget_all_but(self, values: frozenset[str]) -> None:
+        """Mask no other value than these: for a process that lives through many lives, as a test run does. A runtime forgets nothing."""
+        with self._adding:
+            self._secrets = tuple(each for each in self._secrets if each.value in values)
+            self._values = self._values & values
 
     def text(self, text: str) -> str:
         """Return the text with all that must not be read replaced by `MASK`."""
@@ -121,7 +133,7 @@ class _Secret:
     """One registered value and the forms in which it is looked for."""
 
     def __init__(self, value: str) -> None:
-        self._value = value
+        self.value = value
         escaped = repr(value)[1:-1]
         self._cuttable = tuple(dict.fromkeys((value, escaped, escaped.replace("\\'", "'"))))
         if len(value) < SHORT:
@@ -136,9 +148,9 @@ class _Secret:
 
     def masked_in(self, text: str) -> str:
         if self._word is not None:
-            return self._word.sub(MASK, text) if self._value in text else text
-        if self._value in text:
-            text = text.replace(self._value, MASK)
+            return self._word.sub(MASK, text) if self.value in text else text
+        if self.value in text:
+            text = text.replace(self.value, MASK)
         if any(sign in text for sign in self._signs_of_escape):
             text = self._escaped.sub(MASK, text)
         for core in self._base64:

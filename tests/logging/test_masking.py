@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh_runtime.logging import masking
 from mesh_runtime.logging.masking import MASK, SHORT, Masker
 
 
@@ -140,3 +141,21 @@ def test_no_text_that_somebody_may_send_makes_masking_slow(text: str) -> None:
     began = time.process_time()
     mask.text(text)
     assert time.process_time() - began < 5
+
+
+def test_the_forms_of_a_secret_are_worked_out_once_however_many_come_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime reads its credentials afresh for each attempt, and a test run knows thousands."""
+    masker = Masker()
+    made: list[str] = []
+    form = masking._Secret.__init__
+
+    def noted(self: masking._Secret, value: str) -> None:
+        made.append(value)
+        form(self, value)
+
+    monkeypatch.setattr(masking._Secret, "__init__", noted)
+    for number in range(20):
+        masker.register(f"secret-number-{number}")
+    assert sorted(made) == sorted({f"secret-number-{number}" for number in range(20)})
+    masker.forget_all_but(frozenset({"secret-number-3"}))
+    assert masker.text("secret-number-3 secret-number-4") == f"{MASK} secret-number-4"
