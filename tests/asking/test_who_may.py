@@ -5,6 +5,7 @@ import re
 
 import pytest
 from pamqp import commands
+from pamqp.common import FieldTable
 
 from mesh_runtime import Found, Reason, Unanswered
 from mesh_runtime.broker import Delivery, Properties
@@ -119,7 +120,7 @@ async def test_an_answer_to_one_login_cannot_be_brought_to_another(runtimes: Run
         oracle.life.parts.answerer._authorised = noting  # type: ignore[method-assign, assignment]  # looks on, as one who was asked
         await seeker.module.ask(Say(how="first"), budget=5)
         queue = f"asks.thief@beta.{thief.session.id}.lookup"
-        carry = {"x-message-ttl": 0, "x-dead-letter-exchange": wire.REPLIES, "x-dead-letter-routing-key": seen[0].reply_to}
+        carry: FieldTable = {"x-message-ttl": 0, "x-dead-letter-exchange": wire.REPLIES, "x-dead-letter-routing-key": seen[0].reply_to}
         await thief.session._topology.ask(commands.Queue.Declare(queue=queue, exclusive=True, arguments=carry), queue)
         await thief.session.bind(queue, wire.REPLIES, thief.reply_to)
         asking = asyncio.create_task(seeker.module.ask(Say(how="hold"), budget=10))
