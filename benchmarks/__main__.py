@@ -6,10 +6,7 @@ the median of the ratios within one round: machines differ and are noisy, so not
 
 import argparse
 import asyncio
-import base64
-import hashlib
 import json
-import os
 import secrets
 import statistics
 import subprocess
@@ -31,6 +28,7 @@ from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.contracts.rights import definitions
 from mesh_runtime.runtime import manifest_of
 from mesh_runtime.testing.broker import BrokerOptions, PrivateBroker
+from mesh_runtime.testing.broker_files import password_hash
 
 VHOST, PEER = "bench", "peer"
 SYSTEMS = ("mesh_runtime", "aio_pika", "aio_pika_json_rpc", "faststream", "pika")
@@ -64,12 +62,6 @@ def holds(ratio: float, promise: str) -> bool:
     return ratio >= float(bound) if sign == ">=" else ratio <= float(bound)
 
 
-def _hashed(password: str) -> str:
-    """RabbitMQ's ``rabbit_password_hashing_sha256``: base64 of four bytes of salt and the digest (guide *Passwords*)."""
-    salt = os.urandom(4)
-    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
-
-
 @contextmanager
 def broker_of_this_run() -> Iterator[tuple[Target, Path]]:
     """A private broker with a login for the peers and one for each of our runtimes; yields where it is, and the credentials."""
@@ -85,9 +77,14 @@ def broker_of_this_run() -> Iterator[tuple[Target, Path]]:
                 (path / cls.module / "username").write_text(str(identity))
                 (path / cls.module / "password").write_text(passwords[identity])
             logins = {Identity(cls.module, "bench"): manifest_of(cls, VERSION) for cls in CLASSES}
-            made: dict[str, list[dict[str, Any]]] = definitions(VHOST, logins, {who: _hashed(one) for who, one in passwords.items()})
+            made: dict[str, list[dict[str, Any]]] = definitions(VHOST, logins, {who: password_hash(one) for who, one in passwords.items()})
             password = secrets.token_urlsafe(18)
-            user = {"name": PEER, "password_hash": _hashed(password), "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": ""}
+            user = {
+                "name": PEER,
+                "password_hash": password_hash(password),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": "",
+            }
             made["users"].append(user)
             made["permissions"].append({"user": PEER, "vhost": VHOST, "configure": ".*", "write": ".*", "read": ".*"})
             broker.start(made)

@@ -5,7 +5,6 @@ unconfirmed at a time, then consumed, validated and acknowledged with a prefetch
 """
 
 import asyncio
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -112,8 +111,3 @@ class Counted:
         async with asyncio.timeout(120):
             await self.done.wait()
         return TELLS / (self.ended - self.began)
-
-
-def median(values: list[float]) -> float:
-    """The median, rounded to what the noise allows."""
-    return round(statistics.median(values), 3)
