@@ -28,7 +28,7 @@ from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.base import Ask
 from mesh_runtime.contracts.composing import Compose, Machine, Rested
 from mesh_runtime.contracts.identity import Identity
-from mesh_runtime.contracts.outcomes import Absent, Found, LevelError, Missing, Reason, Refused, Unanswered
+from mesh_runtime.contracts.outcomes import Absent, LevelError, Missing, Reason, Refused, Unanswered
 from mesh_runtime.contracts.rights import Rights
 from mesh_runtime.startup import RuntimeState
 
@@ -361,7 +361,7 @@ class Asker:
         if isinstance(outcome, Refused) and (never or Refused not in outcome_classes(type(ask))):
             reason = Reason.MALFORMED if outcome.code == "malformed" else Reason.REFUSED
             return Missing(question=label_of(ask), reason=reason, detail=f"{reply.user_id}: {outcome.code}: {outcome.why}")
-        return outcome.model_copy(update={"by": reply.user_id}) if isinstance(outcome, Found | Absent | Refused) else outcome
+        return outcome.model_copy(update={"by": reply.user_id}) if "by" in type(outcome).model_fields else outcome
 
 
 #: Refusals that the answerer's library gives because the ask itself could not be handled: no outcome, whatever the contract allows.
