@@ -28,15 +28,28 @@ async def ask_controller(context: Context, question: Tool[A], *, wait: float, bu
 
     Raises Ended: no session, nobody, unanswered.
     """
-    async with session_of(context, wait) as session:
-        asker = await _asker(context, session)
+    async with asker_of(context, wait) as (asker, address):
         try:
             return await asker.ask(question, budget=budget)  # type: ignore[no-any-return]  # one question gives its own outcome
         except Unanswered as unanswered:
-            missing = unanswered.missing[0]
-            if missing.reason is Reason.NOBODY:
-                raise Ended(Exit.NOBODY, f"nobody is there: no controller answers at {session.address} ({missing.detail})") from None
-            raise Ended(Exit.UNANSWERED, f"unanswered: {missing}; whether the controller acted is unknown") from None
+            raise unanswered_by_the_controller(unanswered, address) from None
+
+
+def unanswered_by_the_controller(unanswered: Unanswered, address: str) -> Ended:
+    """How the command ends where the controller gave no answer: nobody is there, or it is unknown whether it acted."""
+    missing = unanswered.missing[0]
+    if missing.reason is Reason.NOBODY:
+        return Ended(Exit.NOBODY, f"nobody is there: no controller answers at {address} ({missing.detail})")
+    return Ended(Exit.UNANSWERED, f"unanswered: {missing}; whether the controller acted is unknown")
+
+
+@asynccontextmanager
+async def asker_of(context: Context, wait: float) -> AsyncIterator[tuple[Asker, str]]:
+    """What asks under the operator's login, and the broker's address. Raises Ended (no session)."""
+    async with session_of(context, wait) as session:
+        asker = await _asker(context, session)
+        try:
+            yield asker, session.address
         finally:
             asker.detach("the command is done")
 

@@ -5,54 +5,36 @@ Each way of ending has an exit code of its own (``exits``). Nothing here decides
 answered by the controller.
 """
 
-import asyncio
-import json
-import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
 
-from mesh_runtime.contracts import Refused, Tool
 from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
 from mesh_runtime.logging import configure
 from mesh_runtime_operator import showing
-from mesh_runtime_operator.asking import BUDGET, ask_controller
+from mesh_runtime_operator.acting import EPILOG, LONGEST, Json, Wait, ask, errors, print_outcome, refuse
+from mesh_runtime_operator.asking import BUDGET
 from mesh_runtime_operator.context import read_context
 from mesh_runtime_operator.exits import WORDS, Ended, Exit
 from mesh_runtime_operator.parameters import BadParameter, read_parameters
 from mesh_runtime_operator.status import read_states
 
-#: Codes of the controller's refusals that end the command in a way of their own.
-_BY_CODE = {"unknown-machine": Exit.UNKNOWN_MACHINE, "nothing-to-do": Exit.NOTHING_TO_DO}
-#: Seconds: a day, beyond which nobody waits for an answer.
-LONGEST = 86_400
 _BY_VERDICT = {"refused": Exit.REFUSED, "failed": Exit.FAILED, "unheard": Exit.UNHEARD}
-
-_EPILOG = "\n\n".join(["Exit codes:", *(f"{code.value}: {words}" for code, words in WORDS.items())])
 
 app = typer.Typer(
     help="Says what the mesh shall be, and shows what it is. MESH_CONTEXT names the directory of the mesh's context.",
-    epilog=_EPILOG,
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-A = TypeVar("A")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
-Wait = Annotated[
-    float,
-    typer.Option("--wait", metavar="S", min=0.1, max=LONGEST, help="Seconds to wait for the broker; never for ever."),
-]
 Machines = Annotated[list[str] | None, typer.Argument(metavar="[MACHINE]...", help="Only these machines. None: all that have placements.")]
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def status(as_json: Json = False) -> None:
     """Show what each runtime of this machine says of itself: state, stage, cause, since, attempts."""
     context = read_context()
@@ -60,10 +42,10 @@ def status(as_json: Json = False) -> None:
         states = read_states(context.state_root)
     except OSError as error:
         raise Ended(Exit.UNREADABLE, f"the state root {context.state_root} cannot be read: {error.strerror or error}") from None
-    _print(as_json, {"runtimes": states}, lambda: showing.states_table(states))
+    print_outcome(as_json, {"runtimes": states}, lambda: showing.states_table(states))
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def place(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module to place.")],
     machine: Annotated[str, typer.Argument(metavar="MACHINE", help="The machine to place it on.")],
@@ -76,15 +58,15 @@ def place(
         read = read_parameters(module, parameters or [])
     except BadParameter as bad:
         raise Ended(Exit.USAGE, str(bad)) from None
-    placed = _ask(Place(module=module, machine=machine, parameters=read), wait)
+    placed = ask(Place(module=module, machine=machine, parameters=read), wait)
     if isinstance(placed, Placed):
         how = f"is placed, at revision {placed.revision}" if placed.changed else f"is so already, at revision {placed.revision}"
-        _print(as_json, showing.as_json(placed), lambda: f"{module}@{machine} {how}; a push gives it effect")
+        print_outcome(as_json, showing.as_json(placed), lambda: f"{module}@{machine} {how}; a push gives it effect")
     else:
-        _refuse(as_json, f"{module}@{machine}", placed)
+        refuse(as_json, f"{module}@{machine}", placed)
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def remove(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module whose placement ends.")],
     machine: Annotated[str, typer.Argument(metavar="MACHINE", help="The machine that it is placed on.")],
@@ -92,27 +74,27 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """End a placement; the next push gives it effect."""
-    removed = _ask(Remove(module=module, machine=machine), wait)
+    removed = ask(Remove(module=module, machine=machine), wait)
     if isinstance(removed, Removed):
         words = f"{module}@{machine} is ended, at revision {removed.revision}; a push gives it effect"
-        _print(as_json, showing.as_json(removed), lambda: words)
+        print_outcome(as_json, showing.as_json(removed), lambda: words)
     else:
-        _refuse(as_json, f"{module}@{machine}", removed)
+        refuse(as_json, f"{module}@{machine}", removed)
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def plan(machines: Machines = None, wait: Wait = 10.0, as_json: Json = False) -> None:
     """Show what a push would change, compared with what the machines report, and a fingerprint for `mesh push --plan`."""
-    planned = _ask(Plan(machines=tuple(machines or ())), wait)
+    planned = ask(Plan(machines=tuple(machines or ())), wait)
     if isinstance(planned, Planned):
-        _print(as_json, showing.as_json(planned), lambda: showing.planned(planned))
+        print_outcome(as_json, showing.as_json(planned), lambda: showing.planned(planned))
         if any(one.refused is not None for one in planned.machines):
             raise typer.Exit(Exit.REFUSED)
     else:
-        _refuse(as_json, showing.names(machines or ()), planned)
+        refuse(as_json, showing.names(machines or ()), planned)
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def push(
     machines: Machines = None,
     fingerprint: Annotated[str, typer.Option("--plan", metavar="FINGERPRINT", help="Refuse if anything moved since that plan.")] = "",
@@ -125,11 +107,11 @@ def push(
 ) -> None:
     """Give the placements effect, and wait for what each machine reports. Exit 0 only if all that was asked is in force."""
     act = Push(machines=tuple(machines or ()), plan=fingerprint, remove=tuple(going or ()), patience=timeout)
-    pushed = _ask(act, wait, timeout + BUDGET)
+    pushed = ask(act, wait, timeout + BUDGET)
     if isinstance(pushed, Pushed):
-        _print(as_json, showing.as_json(pushed), lambda: showing.pushed(pushed))
+        print_outcome(as_json, showing.as_json(pushed), lambda: showing.pushed(pushed))
         raise typer.Exit(verdict_of(pushed))
-    _refuse(as_json, showing.names(machines or ()), pushed)
+    refuse(as_json, showing.names(machines or ()), pushed)
 
 
 def verdict_of(pushed: Pushed) -> Exit:
@@ -140,40 +122,6 @@ def verdict_of(pushed: Pushed) -> Exit:
     return next((code for verdict, code in _BY_VERDICT.items() if verdict in verdicts), Exit.DONE)
 
 
-def _ask(question: Tool[A], wait: float, budget: float = BUDGET) -> A:
-    context = read_context()
-    try:
-        return asyncio.run(ask_controller(context, question, wait=wait, budget=budget))
-    except KeyboardInterrupt:
-        raise Ended(Exit.INTERRUPTED, WORDS[Exit.INTERRUPTED]) from None
-
-
-def _refuse(as_json: bool, whom: str, refused: Refused) -> None:
-    if as_json:
-        _print(True, showing.as_json(refused), lambda: "")
-    else:
-        for line in showing.refusal(whom, refused):
-            _errors().print(line)
-    raise typer.Exit(_BY_CODE.get(refused.code, Exit.REFUSED))
-
-
-def _print(as_json: bool, document: Any, shown: Callable[[], RenderableType]) -> None:
-    try:
-        if as_json:
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
-        else:
-            # Whole lines: what reads this output must not meet a line that was broken to fit a terminal that is not there.
-            Console(soft_wrap=not sys.stdout.isatty()).print(shown(), markup=False, highlight=False)
-        sys.stdout.flush()
-    except OSError as full:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer must not fail again at the exit
-        raise Ended(Exit.UNWRITTEN, f"{WORDS[Exit.UNWRITTEN]}: {full.strerror or full}") from None
-
-
-def _errors() -> Console:
-    return Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-
-
 def main() -> None:
     """Run the command of this process; never returns."""
     configure("console", "critical", sys.stderr)
@@ -181,11 +129,11 @@ def main() -> None:
     try:
         app()
     except Ended as ended:
-        _errors().print(f"mesh: {ended}")
+        errors().print(f"mesh: {ended}")
         if as_json and ended.code != Exit.UNWRITTEN:
-            _print(True, showing.ended(ended.code, str(ended)), lambda: "")
+            print_outcome(True, showing.ended(ended.code, str(ended)), lambda: "")
         sys.exit(ended.code)
     except SystemExit as left:
         if as_json and left.code == Exit.USAGE:  # told by typer, on stderr
-            _print(True, showing.ended(Exit.USAGE, WORDS[Exit.USAGE]), lambda: "")
+            print_outcome(True, showing.ended(Exit.USAGE, WORDS[Exit.USAGE]), lambda: "")
         raise
