@@ -114,9 +114,10 @@ class GrantRotated(Tell):
 
 
 class GrantRevoked(Tell):
-    """Told to the consumer by the issuer: its grant has ended, and why."""
+    """Told to the consumer by the issuer: its grant has ended, and why. What was issued above ``sequence`` is not meant."""
 
     resource: str
+    sequence: int
     why: str
 
 

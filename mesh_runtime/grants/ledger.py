@@ -13,7 +13,9 @@ from mesh_runtime.contracts.granting import LoginState
 
 
 class Login(BaseModel):
-    """One login of a grant. ``sealed`` is sealed to ``key``: the secret alone while ``drawn``, then the whole access."""
+    """One login of a grant. ``sealed`` is sealed to ``key`` by ``issuer`` (an identity): the secret alone while ``drawn``, then the whole
+    access.
+    """
 
     model_config = ConfigDict(defer_build=True, frozen=True)
 
@@ -22,6 +24,7 @@ class Login(BaseModel):
     state: LoginState
     key: str
     sealed: str
+    issuer: str
     since: str
     confirmed: str = ""
 
@@ -30,8 +33,9 @@ class Record(BaseModel):
     """One grant: a resource (its text, and its fields as JSON) for a consumer.
 
     ``key`` is the public key that is served, empty while the next that asks rightly is to be taken (before the first, after a rekey).
-    ``revoked`` says by whom and why, empty while it stands. ``sequence`` is the greatest that was ever drawn; it never falls.
-    ``version`` is the ledger's: 0 for a record that was never written.
+    ``revoked`` says by whom and when, empty while it stands. ``sequence`` is the greatest that was ever drawn; it never falls. ``granted``
+    is the greatest that was ever issued: from the first on, the resource belongs to the consumer's module. ``version`` is the ledger's: 0
+    for a record that was never written.
     """
 
     model_config = ConfigDict(defer_build=True, frozen=True)
@@ -42,6 +46,7 @@ class Record(BaseModel):
     key: str = ""
     revoked: str = ""
     sequence: int = 0
+    granted: int = 0
     logins: tuple[Login, ...] = ()
     version: int = 0
 

@@ -33,8 +33,9 @@ class Claim(NamedTuple, Generic[R]):
 class Provides(Generic[R, A]):
     """Mix it into a ``ModuleRuntime``: ``class PostgreSQL(ModuleRuntime, Provides[Database, DatabaseAccess])``.
 
-    ``make``, ``check``, ``retire`` and ``logins`` must be written, each ``async def``. What they raise is told to the consumer, shown, and
-    tried again; raise ``blocked(...)`` or ``waiting(...)`` of ``mesh_runtime.startup`` to say which of the two it is.
+    ``ledger`` must be written, and ``make``, ``check``, ``retire`` and ``logins``, each ``async def``. What they raise is told to the
+    consumer, shown, and tried again; raise ``blocked(...)`` or ``waiting(...)`` of ``mesh_runtime.startup`` to say which of the two it is.
+    Calls of ``make``, ``check`` and ``retire`` for one resource never overlap; for two resources they may.
     """
 
     provided: ClassVar[type[Resource[Any]]]
@@ -52,6 +53,8 @@ class Provides(Generic[R, A]):
         missing = [name for name in ("make", "check", "retire", "logins") if getattr(cls, name) is getattr(Provides, name)]
         if missing:
             raise ContractError(f"{cls.__name__} provides {resource.__name__} and has no {', '.join(missing)}: write each as `async def`")
+        if cls.ledger is Provides.ledger:
+            raise ContractError(f"{cls.__name__} provides {resource.__name__} and has no ledger: write `def ledger(self) -> Ledger`")
         cls.provided = resource
 
     def ledger(self) -> "Ledger":
