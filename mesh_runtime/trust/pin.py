@@ -39,6 +39,8 @@ def ca_for_pin(chain: Sequence[bytes], pin: str) -> bytes:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
+    from mesh_runtime.trust.certificates import UNREADABLE
+
     unusable = ""
     for der in chain:
         try:
@@ -51,7 +53,7 @@ def ca_for_pin(chain: Sequence[bytes], pin: str) -> bytes:
             unusable = "the certificate under the pinned key is no CA"
         except InvalidSignature:
             unusable = "the certificate under the pinned key is not signed by that key"
-        except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        except UNREADABLE as error:
             unusable = f"a certificate of the chain cannot be used: {str(error) or type(error).__name__}"
     raise PinMismatch(_in_words(chain, pin, unusable))
 
@@ -94,8 +96,10 @@ def _in_words(chain: Sequence[bytes], pin: str, unusable: str) -> str:
 def _named(der: bytes) -> str:
     from cryptography import x509
 
+    from mesh_runtime.trust.certificates import UNREADABLE
+
     try:
         certificate = x509.load_der_x509_certificate(der)
         return f"{certificate.subject.rfc4514_string() or 'a certificate without subject'} (pin {pin_of(certificate)})"
-    except (ValueError, TypeError):
+    except UNREADABLE:
         return "a certificate that cannot be read"
