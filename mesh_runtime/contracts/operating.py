@@ -18,11 +18,15 @@ class Placed(Outcome):
 
 
 class Place(Tool[Placed | Refused], answered_by="controller"):
-    """Record that ``module`` is placed on ``machine`` with these parameters. The same again changes nothing."""
+    """Record that ``module`` is placed on ``machine`` with these parameters. The same again changes nothing.
+
+    ``key`` is the public X25519 key of the placement (64 hex digits), to which its grants are sealed; empty: as it is recorded, or none.
+    """
 
     module: str
     machine: str
     parameters: dict[str, str] = Field(default_factory=dict)
+    key: str = ""
 
 
 class Removed(Outcome):
@@ -37,6 +41,22 @@ class Remove(Tool[Removed | Refused], answered_by="controller"):
 
     module: str
     machine: str
+
+
+class Rekeyed(Outcome):
+    """The key that is recorded for the identity is ``key`` now; empty: none, the next that it presents is taken."""
+
+    outcome: Literal["rekeyed"] = "rekeyed"
+    revision: int
+    changed: bool
+    key: str = ""
+
+
+class Rekey(Tool[Rekeyed | Refused], answered_by="controller"):
+    """Forget the key that is recorded for a placement, or record ``key`` instead. The same again changes nothing."""
+
+    identity: str
+    key: str = ""
 
 
 class Change(BaseModel):

@@ -1,4 +1,7 @@
-"""Every change of the inventory: each one transaction that compares at the moment of writing what it rests on."""
+"""Changes of what was done and what was reported: each one transaction that compares at the moment of writing what it rests on.
+
+What operators said is changed in ``placements``.
+"""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +11,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mesh_runtime.contracts import Identity, Refused, Report, SignedDeclaration
-from mesh_runtime.contracts.operating import Placed, Removed
+from mesh_runtime.contracts import Refused, Report, SignedDeclaration
 from mesh_runtime_controller import tables
 from mesh_runtime_controller.records import (
     MachineView,
@@ -39,53 +41,6 @@ class NewDeclaration:
     generation: int
     elements: Mapping[str, str]
     modules: Mapping[str, ModuleRests]
-
-
-async def place(store: Store, identity: Identity, parameters: Mapping[str, str], seat: str | None, moment: str) -> Placed | Refused:
-    """Record a placement; other parameters end the old row and begin a new one. Refused: unknown machine, seat taken."""
-    placed = tables.placements
-    active = placed.c.ended_revision.is_(None)
-    async with store.write() as connection:
-        if (refused := await unknown_machines(connection, (identity.machine,))) is not None:
-            return refused
-        mesh = await read_mesh(connection)
-        same = placed.c.module == identity.module, placed.c.machine == identity.machine
-        old = (await connection.execute(select(placed).where(*same, active))).one_or_none()
-        if old is not None and old.parameters == _json(parameters):
-            return Placed(revision=mesh.revision, changed=False)
-        if seat is not None and old is None:
-            holder = (await connection.execute(select(placed).where(placed.c.seat == seat, active))).one_or_none()
-            if holder is not None:
-                why = f"the seat {seat!r} has one holder in a mesh, and {holder.module}@{holder.machine} holds it: remove that first"
-                return Refused(code="seat-taken", why=why)
-        revision = await _next_revision(connection)
-        if old is not None:
-            await connection.execute(update(placed).where(placed.c.id == old.id).values(ended_revision=revision, ended=moment))
-        await connection.execute(
-            insert(placed).values(
-                module=identity.module,
-                machine=identity.machine,
-                parameters=_json(parameters),
-                seat=seat,
-                since_revision=revision,
-                since=moment,
-            )
-        )
-    return Placed(revision=revision, changed=True)
-
-
-async def end_placement(store: Store, identity: Identity, moment: str) -> Removed | Refused:
-    """End a placement. Refused: unknown machine, not placed."""
-    placed = tables.placements
-    async with store.write() as connection:
-        if (refused := await unknown_machines(connection, (identity.machine,))) is not None:
-            return refused
-        where = placed.c.module == identity.module, placed.c.machine == identity.machine, placed.c.ended_revision.is_(None)
-        if (await connection.execute(select(placed.c.id).where(*where))).one_or_none() is None:
-            return Refused(code="not-placed", why=f"{identity} is not placed, so there is nothing to end")
-        revision = await _next_revision(connection)
-        await connection.execute(update(placed).where(*where).values(ended_revision=revision, ended=moment))
-    return Removed(revision=revision)
 
 
 async def unknown_machines(connection: AsyncConnection, names: tuple[str, ...]) -> Refused | None:
@@ -133,6 +88,14 @@ async def mark_told(store: Store, machine: str, generation: int, told: str) -> N
     of = row.c.machine == machine, row.c.generation == generation, row.c.told == "stored"
     async with store.write() as connection:
         await connection.execute(update(row).where(*of).values(told=told))
+
+
+async def mark_pushed(store: Store, machine: str, revision: int) -> None:
+    """What was said up to ``revision`` has taken effect on this machine; a later one that is recorded stays."""
+    row = tables.machines
+    async with store.write() as connection:
+        of = row.c.name == machine, row.c.pushed_revision < revision
+        await connection.execute(update(row).where(*of).values(pushed_revision=revision))
 
 
 async def record_report(store: Store, report: Report, moment: str) -> bool:
@@ -190,7 +153,8 @@ async def clear_refusal(store: Store, machine: str) -> None:
         await connection.execute(row.delete().where(row.c.machine == machine))
 
 
-async def _next_revision(connection: AsyncConnection) -> int:
+async def next_revision(connection: AsyncConnection) -> int:
+    """Count one change of intent."""
     row = tables.mesh
     await connection.execute(update(row).values(revision=row.c.revision + 1))
     return (await read_mesh(connection)).revision

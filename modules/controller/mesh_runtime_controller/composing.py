@@ -57,6 +57,14 @@ def composing_placements(view: MachineView, catalog: Catalog) -> tuple[Placement
     return tuple(one for one in view.placements if one.module not in catalog.manifests or catalog.manifests[one.module].sections)
 
 
+def has_something_to_push(view: MachineView, catalog: Catalog) -> bool:
+    """Whether a push of this machine can change anything: what it holds, or whether a placement that ended still has its grants."""
+    if composing_placements(view, catalog) or view.held():
+        return True
+    manifests = (catalog.manifests.get(module) for module in view.ends_to_push())
+    return any(one is None or one.needs or one.provides for one in manifests)
+
+
 async def compose_machine(view: MachineView, catalog: Catalog, ask: AskToCompose, controller: str) -> ComposedMachine | Refused:
     """Compose one machine. Raises ``Moved`` if the answers are not all of the revision of ``view``."""
     placements = composing_placements(view, catalog)

@@ -12,13 +12,16 @@ import structlog
 
 from mesh_runtime import Absent, Found, Identity, ModuleRuntime, OverlayPeers, Peer, Refused, StoreAt, StoreReachableFrom, answers, told
 from mesh_runtime.asking import Asker
-from mesh_runtime.contracts import Report
-from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
+from mesh_runtime.contracts import BadName, Report
+from mesh_runtime.contracts.granting import GrantTerms, Provider, Providers, TermsOf
+from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Rekey, Rekeyed, Remove, Removed
 from mesh_runtime.startup import Stage, blocked, waiting
 from mesh_runtime.telling import Teller
 from mesh_runtime.trust.signing import BadKey, SigningKey
-from mesh_runtime_controller.changes import ForeignReport, end_placement, place, record_report, unknown_machines
-from mesh_runtime_controller.placing import FOUNDED, check_placement, read_identity
+from mesh_runtime_controller.changes import ForeignReport, record_report
+from mesh_runtime_controller.entitling import read_providers, read_terms
+from mesh_runtime_controller.placements import NewPlacement, end_placement, place, rekey
+from mesh_runtime_controller.placing import FOUNDED, check_placement, read_identity, read_key
 from mesh_runtime_controller.pushing import Pushing
 from mesh_runtime_controller.records import read_mesh, read_peers, read_store
 from mesh_runtime_controller.settings import ControllerSettings
@@ -97,6 +100,23 @@ class Controller(ModuleRuntime):
             at, mesh = await read_store(connection, asked.machine), await read_mesh(connection)
         return Absent(revision=mesh.revision) if at is None else Found[StoreAt](value=at, revision=mesh.revision)
 
+    @answers(TermsOf)
+    async def terms_of(self, asked: TermsOf) -> Found[GrantTerms] | Absent:
+        """Whether a consumer is placed and needs a resource; which key is recorded for it."""
+        consumer, catalog = Identity.parse(asked.consumer), await asyncio.to_thread(self.pushing.catalog)
+        async with self.store.read() as connection:
+            terms = await read_terms(connection, catalog, consumer, asked.resource, self.identity)
+            mesh = await read_mesh(connection)
+        return Absent(revision=mesh.revision) if terms is None else Found[GrantTerms](value=terms, revision=mesh.revision)
+
+    @answers(Providers)
+    async def providers(self, asked: Providers) -> Found[tuple[Provider, ...]]:
+        """All placements that provide something."""
+        catalog = await asyncio.to_thread(self.pushing.catalog)
+        async with self.store.read() as connection:
+            found, mesh = await read_providers(connection, catalog), await read_mesh(connection)
+        return Found[tuple[Provider, ...]](value=found, revision=mesh.revision)
+
     # ------------------------------------------------------------------------------------------------ operators' acts
 
     @answers(Place)
@@ -105,14 +125,16 @@ class Controller(ModuleRuntime):
         identity = read_identity(asked.module, asked.machine)
         if isinstance(identity, Refused):
             return identity
+        key = read_key(asked.key)
+        if isinstance(key, Refused):
+            return key
         catalog = await asyncio.to_thread(self.pushing.catalog)
         if (
             refused := check_placement(catalog, identity, asked.parameters, self.identity, datetime.fromisoformat(self.moment()))
         ) is not None:
             return refused
-        if identity.module in FOUNDED:
-            return await self._founded(identity)
-        outcome = await place(self.store, identity, asked.parameters, catalog.manifests[identity.module].seat, self.moment())
+        new = NewPlacement(identity, asked.parameters, key)
+        outcome = await place(self.store, new, catalog, self.identity, self.moment())
         log.info("place", placement=str(identity), by=self.asked_by, outcome=outcome.outcome)
         return outcome
 
@@ -128,6 +150,20 @@ class Controller(ModuleRuntime):
         log.info("remove", placement=str(identity), by=self.asked_by, outcome=outcome.outcome)
         return outcome
 
+    @answers(Rekey)
+    async def rekey(self, asked: Rekey) -> Rekeyed | Refused:
+        """Forget the key of a placement, or record another."""
+        key = read_key(asked.key)
+        if isinstance(key, Refused):
+            return key
+        try:
+            identity = Identity.parse(asked.identity)
+        except BadName as bad:
+            return Refused(code="bad-name", why=str(bad))
+        outcome = await rekey(self.store, identity, key, self.identity, self.moment())
+        log.info("rekey", placement=str(identity), by=self.asked_by, outcome=outcome.outcome)
+        return outcome
+
     @answers(Plan)
     async def plan(self, asked: Plan) -> Planned | Refused:
         """What a push would change."""
@@ -137,12 +173,6 @@ class Controller(ModuleRuntime):
     async def push(self, asked: Push) -> Pushed | Refused:
         """Give intent effect."""
         return await self.pushing.push(self.store, self.signing_key, asked)
-
-    async def _founded(self, identity: Identity) -> Placed | Refused:
-        async with self.store.read() as connection:
-            if (refused := await unknown_machines(connection, (identity.machine,))) is not None:
-                return refused
-            return Placed(revision=(await read_mesh(connection)).revision, changed=False)
 
     # ------------------------------------------------------------------------------------------------ reports
 

@@ -11,6 +11,8 @@ from cryptography import x509
 from pydantic import ValidationError
 
 from mesh_runtime.contracts import BadName, Identity, Refused, StoreAt
+from mesh_runtime.trust.sealing import PublicKey
+from mesh_runtime.trust.signing import BadKey
 from mesh_runtime_controller.catalog import Catalog
 from mesh_runtime_controller.records import first_fault
 
@@ -24,6 +26,18 @@ def read_identity(module: str, machine: str) -> Identity | Refused:
         return Identity(module, machine)
     except BadName as bad:
         return Refused(code="bad-name", why=str(bad))
+
+
+def read_key(text: str) -> str | Refused:
+    """A public key as it is recorded (64 hex digits, lower case; empty: none was given), or the refusal of what is none."""
+    if not text.strip():
+        return ""
+    try:
+        key = PublicKey.parse(text)
+        key.seal(b"", b"")
+    except BadKey as bad:
+        return Refused(code="bad-key", why=f"{bad}; give the public half of the placement's X25519 key")
+    return str(key)
 
 
 def check_placement(

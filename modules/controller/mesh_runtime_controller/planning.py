@@ -35,8 +35,10 @@ def plan_of(composed: ComposedMachine) -> MachinePlan:
 def is_in_force(composed: ComposedMachine, removed: Sequence[Removal]) -> bool:
     """Whether the machine reported just this, and nothing that was declared since can still come over it."""
     view = composed.view
-    if view.report is None or not view.declared or removed or view.held() != composed.elements or _not_in_force(view):
+    if view.report is None or removed or view.held() != composed.elements or _not_in_force(view):
         return False
+    if not view.declared:
+        return not composed.sections  # it was never told anything, and there is nothing to tell
     reported = view.report.epoch, view.report.generation
     return all((one.epoch, one.generation) <= reported or not one.may_be_taken for one in view.declared)
 

@@ -23,12 +23,13 @@ from mesh_runtime_controller.changes import (
     NewDeclaration,
     StoreBehind,
     clear_refusal,
+    mark_pushed,
     mark_told,
     record_refusal,
     store_declaration,
     unknown_machines,
 )
-from mesh_runtime_controller.composing import AskToCompose, ComposedMachine, compose_machine, composing_placements
+from mesh_runtime_controller.composing import AskToCompose, ComposedMachine, compose_machine, has_something_to_push
 from mesh_runtime_controller.judging import judge
 from mesh_runtime_controller.planning import fingerprint_of, is_in_force, plan_of
 from mesh_runtime_controller.records import MachineView, MalformedRecord, machine_names, machines_ahead, read_machine
@@ -82,7 +83,7 @@ class Pushing:
                     view = await read_machine(connection, name)
                 except MalformedRecord:
                     continue  # it has something, and is refused by name when it is composed
-                if not composing_placements(view, catalog) and not view.held():
+                if not has_something_to_push(view, catalog):
                     idle.append(name)
         if len(idle) == len(names):
             why = f"nothing is placed on {', '.join(names)} that composes anything, and nothing is held there: place a module first"
@@ -111,7 +112,7 @@ class Pushing:
                     view = await read_machine(connection, machine)
                 if view.report is None:
                     return _unheard(view)
-                if not composing_placements(view, catalog) and not view.held():
+                if not has_something_to_push(view, catalog):
                     return Refused(code="nothing-to-do", why=f"nothing is placed on {machine} that composes anything, and it holds nothing")
                 composed = await compose_machine(view, catalog, self.ask, self.controller)
                 async with store.read() as connection:
@@ -198,6 +199,7 @@ class _OnePush:
             if is_in_force(composed, removed):
                 reported = () if composed.view.report is None else composed.view.report.elements
                 generation, heard = composed.view.generation, composed.view.heard
+                await mark_pushed(self.store, machine, composed.view.mesh.revision)
                 return MachineOutcome(machine=machine, verdict="unchanged", generation=generation, since=heard, elements=reported)
             statement = _statement(composed, removed)
             text = statement.model_dump_json()
@@ -235,7 +237,10 @@ class _OnePush:
             await mark_told(self.store, machine, generation, told)
             await asyncio.wait([awaited.report], timeout=_patience(self.push.patience))
             if awaited.report.done():
-                return judge(awaited.report.result(), statement, composed.elements)
+                outcome = judge(awaited.report.result(), statement, composed.elements)
+                if outcome.verdict == "in-force":
+                    await mark_pushed(self.store, machine, statement.revision)
+                return outcome
         heard = composed.view.heard
         said = "".join(f"; it told: {words}" for words in awaited.said)
         why = f"no report of generation {generation} came within {self.push.patience:g} s{unknown}{said}"

@@ -84,7 +84,7 @@ class Declared:
 class MachineView:
     """All that the inventory knows of one machine, at one revision. ``declared`` is in the order of generations.
 
-    ``store`` is the placement of the mesh's store, on whatever machine.
+    ``store`` is the placement of the mesh's store, on whatever machine. What was said up to the revision ``pushed`` has taken effect here.
     """
 
     mesh: Mesh
@@ -97,6 +97,12 @@ class MachineView:
     declared: tuple[Declared, ...] = ()
     report: Report | None = None
     heard: str = ""
+    pushed: int = 0
+
+    def ends_to_push(self) -> frozenset[str]:
+        """Modules whose placement here has ended, and was not pushed since."""
+        placed = {one.module for one in self.placements}
+        return frozenset(module for module, revision in self.ended.items() if module not in placed and revision > self.pushed)
 
     def held(self) -> dict[str, str]:
         """What the machine holds or may hold, with the digest where it is known: what was reported, and what was declared since."""
@@ -176,6 +182,7 @@ async def read_machine(connection: AsyncConnection, name: str) -> MachineView:
         declared=tuple(_declared(name, one) for one in declared),
         report=None if report is None else _report(name, report.report),
         heard="" if report is None else report.heard,
+        pushed=row.pushed_revision,
     )
 
 

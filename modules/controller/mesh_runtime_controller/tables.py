@@ -1,7 +1,7 @@
 """The inventory's tables. Migrations (``migrations/versions``) make them; a test holds the two together.
 
-*Intent*: machines, placements. *Facts*: reports. *What was done*: declarations, refusals. A placement's row is never changed but for its
-end: other parameters are another row, so the history of what operators said stays.
+*Intent*: machines, placements, keys. *Facts*: reports. *What was done*: declarations, refusals. A placement's or a key's row is never
+changed but for its end: other parameters are another row, so the history of what operators said stays.
 """
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, MetaData, Table, Text, text
@@ -26,7 +26,8 @@ mesh = Table(
     Column("founded", Text, nullable=False),
 )
 
-#: ``generation`` is that of the newest declaration stored for it, 0 before the first.
+#: ``generation`` is that of the newest declaration stored for it, 0 before the first. ``pushed_revision`` is that from which it was last
+#: composed with success: what was said up to there has taken effect, the end of a placement too.
 machines = Table(
     "machines",
     metadata,
@@ -34,6 +35,7 @@ machines = Table(
     Column("address", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("since_revision", Integer, nullable=False),
+    Column("pushed_revision", Integer, nullable=False, server_default="0"),
 )
 
 #: What operators placed. In force while ``ended_revision`` is null. ``parameters`` is a JSON object of texts.
@@ -63,6 +65,20 @@ Index(
     unique=True,
     sqlite_where=text("ended_revision IS NULL AND seat IS NOT NULL"),
 )
+
+#: Public keys of placements, by identity; the one whose ``ended_revision`` is null is recorded now.
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("identity", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("since_revision", Integer, nullable=False),
+    Column("since", Text, nullable=False),
+    Column("ended_revision", Integer),
+    Column("ended", Text),
+)
+Index("ix_keys_one_of_an_identity", keys.c.identity, unique=True, sqlite_where=text("ended_revision IS NULL"))
 
 #: Every declaration that was signed, stored before it is told. ``modules`` says what it rests on, ``elements`` which it holds (JSON);
 #: ``told`` is stored, told, not-sent, unknown or refused.

@@ -14,11 +14,13 @@ from sqlalchemy import text
 from mesh_runtime.asking import Asker, Scope, scoped
 from mesh_runtime.contracts import (
     SECTIONS,
+    Absent,
     Composed,
     ComposedSection,
     ElementReport,
     File,
     Files,
+    Found,
     Founding,
     Identity,
     Machine,
@@ -32,7 +34,20 @@ from mesh_runtime.contracts import (
     element_digest,
     element_name,
 )
-from mesh_runtime.contracts.operating import MachineOutcome, Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
+from mesh_runtime.contracts.granting import GrantTerms, TermsOf
+from mesh_runtime.contracts.operating import (
+    MachineOutcome,
+    Place,
+    Placed,
+    Plan,
+    Planned,
+    Push,
+    Pushed,
+    Rekey,
+    Rekeyed,
+    Remove,
+    Removed,
+)
 from mesh_runtime.contracts.rights import rights_of
 from mesh_runtime.runtime import manifest_of
 from mesh_runtime.startup import RuntimeState
@@ -188,8 +203,21 @@ class Desk:
         self.controller.modules[name] = compose
         self.manifests[name] = Manifest(module=name, version="1", command=("x",), sections=sections, seat=seat)
 
+    def granting(self, name: str, needs: tuple[str, ...] = (), provides: tuple[str, ...] = ()) -> None:
+        """A module that composes nothing: it needs resources, or provides types of them."""
+        self.manifests[name] = Manifest(module=name, version="1", command=("x",), needs=needs, provides=provides)
+
     async def place(self, module: str, machine: str = "alpha", **parameters: str) -> Placed | Refused:
         return await self.controller.place(Place(module=module, machine=machine, parameters=parameters))
+
+    async def place_with_key(self, module: str, key: str, machine: str = "alpha", **parameters: str) -> Placed | Refused:
+        return await self.controller.place(Place(module=module, machine=machine, parameters=parameters, key=key))
+
+    async def rekey(self, identity: str, key: str = "") -> Rekeyed | Refused:
+        return await self.controller.rekey(Rekey(identity=identity, key=key))
+
+    async def terms(self, consumer: str, resource: str = "database.1/orders") -> Found[GrantTerms] | Absent:
+        return await self.controller.terms_of(TermsOf(consumer=consumer, resource=resource))
 
     async def remove(self, module: str, machine: str = "alpha") -> Removed | Refused:
         return await self.controller.remove(Remove(module=module, machine=machine))

@@ -177,12 +177,16 @@ async def test_a_store_of_a_newer_controller_is_blocked(unprepared: "Desk") -> N
     assert (fault.cause.kind, fault.cause.code) == (Kind.BLOCKED, "newer-store")
 
 
-async def test_an_inventory_of_the_first_form_is_migrated_with_what_it_holds(placed: "Desk") -> None:
+@pytest.mark.parametrize("version", ["0001", "0002"])
+async def test_an_inventory_of_an_older_form_is_migrated_with_what_it_holds(placed: "Desk", version: str) -> None:
     await placed.push()
     await placed.close()
     other = sqlite3.connect(placed.file)
-    other.execute("ALTER TABLE reports DROP COLUMN number")
-    other.execute("UPDATE alembic_version SET version_num = '0001'")
+    other.execute("DROP TABLE keys")
+    other.execute("ALTER TABLE machines DROP COLUMN pushed_revision")
+    if version == "0001":
+        other.execute("ALTER TABLE reports DROP COLUMN number")
+    other.execute("UPDATE alembic_version SET version_num = ?", (version,))
     other.commit()
     other.close()
     await placed.controller.prepare()

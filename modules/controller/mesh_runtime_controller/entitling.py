@@ -1,0 +1,84 @@
+"""Who is entitled to a grant, and who provides one: read from inventory and catalog together.
+
+A placement takes effect when it is made, and its end by the push of its machine; until then what it was granted stays. That a manifest
+cannot be read says nothing about what its module needs: it raises, so that the question stays unanswered.
+"""
+
+from collections.abc import Collection
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mesh_runtime.contracts import Identity
+from mesh_runtime.contracts.granting import GrantTerms, Provider
+from mesh_runtime_controller import tables
+from mesh_runtime_controller.catalog import Catalog
+from mesh_runtime_controller.placing import FOUNDED
+from mesh_runtime_controller.records import machine_names
+
+
+class UnknownManifest(LookupError):
+    """A module is placed and its manifest cannot be read now. The text says why."""
+
+
+async def is_placed(connection: AsyncConnection, identity: Identity, controller: Identity) -> bool:
+    """Whether this placement is in force: made, and not ended by a push."""
+    if identity.module == controller.module:
+        return identity == controller
+    if identity.module in FOUNDED:
+        return identity.machine in await machine_names(connection)
+    return identity in await _placed(connection)
+
+
+async def recorded_key(connection: AsyncConnection, identity: Identity) -> str:
+    """The public key that is recorded for it; empty: none."""
+    keys = tables.keys
+    of = keys.c.identity == str(identity), keys.c.ended_revision.is_(None)
+    return (await connection.execute(select(keys.c.key).where(*of))).scalar_one_or_none() or ""
+
+
+async def read_terms(
+    connection: AsyncConnection, catalog: Catalog, consumer: Identity, resource: str, controller: Identity
+) -> GrantTerms | None:
+    """What holds for a grant of ``resource`` to ``consumer``; None: it is not placed, or does not need it. Raises ``UnknownManifest``."""
+    if not await is_placed(connection, consumer, controller):
+        return None
+    if consumer.module not in catalog.manifests:
+        raise UnknownManifest(f"{consumer} is placed: {catalog.missing(consumer.module)}")
+    if resource not in catalog.manifests[consumer.module].needs:
+        return None
+    return GrantTerms(key=await recorded_key(connection, consumer))
+
+
+async def read_providers(connection: AsyncConnection, catalog: Catalog) -> tuple[Provider, ...]:
+    """Every placed provider with each type that it provides. What the founding placed provides nothing. Raises ``UnknownManifest``."""
+    placed = await _placed(connection)
+    unknown = sorted({one.module for one in placed} - catalog.manifests.keys())
+    if unknown:
+        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
+    found = [Provider(identity=str(one), type=kind) for one in placed for kind in catalog.manifests[one.module].provides]
+    return tuple(sorted(found, key=lambda one: (one.type, one.identity)))
+
+
+async def provided_already(connection: AsyncConnection, catalog: Catalog, types: Collection[str]) -> tuple[Provider, ...]:
+    """Placements not ended that provide one of ``types``. Raises ``UnknownManifest`` where one might, and its manifest cannot be read."""
+    if not types:
+        return ()
+    placed = tables.placements
+    rows = (await connection.execute(select(placed.c.module, placed.c.machine).where(placed.c.ended_revision.is_(None)))).all()
+    unknown = sorted({row.module for row in rows} - catalog.manifests.keys())
+    if unknown:
+        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
+    return tuple(
+        Provider(identity=f"{row.module}@{row.machine}", type=kind)
+        for row in rows
+        for kind in catalog.manifests[row.module].provides
+        if kind in types
+    )
+
+
+async def _placed(connection: AsyncConnection) -> set[Identity]:
+    placed, machine = tables.placements, tables.machines
+    standing = placed.c.ended_revision.is_(None) | (placed.c.ended_revision > machine.c.pushed_revision)
+    rows = (await connection.execute(select(placed.c.module, placed.c.machine).join(machine).where(standing))).all()
+    return {Identity(row.module, row.machine) for row in rows}
