@@ -15,6 +15,13 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._lines = formatter
         self.setFormatter(formatter)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line, or the placeholder for it."""
+        try:
+            super().emit(record)
+        except RecursionError:  # the one error that the standard library lets out, since a handler of its own might log again
+            self.handleError(record)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (the standard library's name)
         """Write a placeholder for the record; `StreamHandler.emit` calls this for whatever rendering or writing raised.
 

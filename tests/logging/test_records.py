@@ -57,6 +57,13 @@ class _Unshowable:
         raise RuntimeError("no repr")
 
 
+class _Endless:
+    def __str__(self) -> str:
+        return f"{self}"
+
+    __repr__ = __str__
+
+
 _circle: list[Any] = []
 _circle.append(_circle)
 
@@ -65,6 +72,7 @@ _circle.append(_circle)
     "value",
     [
         _Unshowable(),
+        _Endless(),
         _circle,
         float("nan"),
         float("-inf"),
@@ -90,7 +98,8 @@ def test_what_cannot_be_serialised_becomes_a_placeholder_and_nothing_raises(capt
 
 
 @pytest.mark.parametrize(
-    ("template", "arguments"), [("%d", ("x",)), ("%s %s", ("x",)), ("%s", (_Unshowable(),)), ("%(a)s", ("b",)), ("%q", (1,))]
+    ("template", "arguments"),
+    [("%d", ("x",)), ("%s %s", ("x",)), ("%s", (_Unshowable(),)), ("%s", (_Endless(),)), ("%(a)s", ("b",)), ("%q", (1,))],
 )
 def test_a_message_that_does_not_fit_its_arguments_is_still_a_record(
     capture: Capture, capsys: pytest.CaptureFixture[str], template: str, arguments: tuple[object, ...]
