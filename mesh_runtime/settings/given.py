@@ -41,7 +41,7 @@ def given(kind: type[BaseModel], prefix: str, environ: Mapping[str, str]) -> Ite
             continue
         try:
             yield name, json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # the second: brackets nested without end
             raise NotJson(name) from None
 
 

@@ -47,6 +47,11 @@ def complaint(settings_class: type[ModuleSettings] | None = None, **changed: str
     return text
 
 
+@pytest.mark.parametrize("text", ["[", "{", "[" * 100_000, "1" * 5000 + "e"], ids=len)
+def test_what_is_no_json_is_malformed_whatever_it_is(text: str) -> None:
+    assert "MESH_WEB_HOSTS: it is not the JSON that it must be" in complaint(WebSettings, WEB_HOSTS=text)
+
+
 def test_all_that_is_not_set_has_its_default() -> None:
     found = runtime()
     assert found.broker == (Address("broker.mesh", 5671),)
