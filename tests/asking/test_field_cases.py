@@ -291,7 +291,7 @@ async def test_a_handler_that_takes_longer_than_the_budget_is_cut_and_named(runt
         assert unanswered.value.reasons == (Reason.TIME_OUT,)
         await until(lambda: oracle.state.counts.get("handlers-out-of-time") == 1, "the handler is cut")
         assert said(records, "a handler did not end within its ask's budget", handler="Oracle.say")
-        assert not oracle.life.parts.answerer.levels["lookup"].at_work
+        await until(lambda: not oracle.life.parts.answerer.levels["lookup"].at_work, "its place is free again")
 
 
 async def test_a_nested_ask_gets_nine_tenths_of_what_is_left_and_only_below_its_level(runtimes: Runtimes, responder: MakeResponder) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -136,6 +136,15 @@ async def test_with_json_there_is_one_document_also_where_there_is_no_outcome(
     assert err
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children can be interrupted: a shell starts what it puts into the background with SIGINT ignored, and that is inherited."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 async def test_interrupted_it_says_what_is_unknown_and_has_its_own_exit(mesh_of_one: FoundedMesh) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         (mesh_of_one.context / "broker").write_text(f"127.0.0.1:{silent.getsockname()[1]}\n")
