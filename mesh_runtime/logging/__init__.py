@@ -9,8 +9,8 @@ turns masking off.
 """
 
 from mesh_runtime.logging.hooks import install_loop_hook
-from mesh_runtime.logging.masking import MASK, mask_text, register_secret
+from mesh_runtime.logging.masking import MASK, forget_secret, mask_text, register_secret
 from mesh_runtime.logging.plain import masked
 from mesh_runtime.logging.setup import configure
 
-__all__ = ["MASK", "configure", "install_loop_hook", "mask_text", "masked", "register_secret"]
+__all__ = ["MASK", "configure", "forget_secret", "install_loop_hook", "mask_text", "masked", "register_secret"]

@@ -98,8 +98,14 @@ class Masker:
         """What is masked."""
         return self._values
 
+    def forget(self, value: str) -> None:
+        """Mask this value no longer: one that was drawn here and handed on, and that nothing of this process knows any more."""
+        with self._adding:
+            self._secrets = tuple(each for each in self._secrets if each.value != value)
+            self._values = self._values - {value}
+
     def forget_all_but(self, values: frozenset[str]) -> None:
-        """Mask no other value than these: for a process that lives through many lives, as a test run does. A runtime forgets nothing."""
+        """Mask no other value than these: for a process that lives through many lives, as a test run does."""
         with self._adding:
             self._secrets = tuple(each for each in self._secrets if each.value in values)
             self._values = self._values & values
@@ -268,6 +274,11 @@ def register_secret(value: str) -> None:
     masked only where they stand alone; an empty value is ignored.
     """
     process_masker.register(value)
+
+
+def forget_secret(value: str) -> None:
+    """Take back `register_secret`, for a process that draws secrets for others without end: each one masked makes every line slower."""
+    process_masker.forget(value)
 
 
 def mask_text(text: str) -> str:
