@@ -1,8 +1,9 @@
 """Makes a mesh on paper, for tests and beds, until the command ``mesh init`` exists: everything that stands before the first process runs.
 
-A founded mesh is a directory: the CA and the broker's certificate, the controller's key pair, a login for each identity, the controller's
-founding (who the mesh is, its first machine, epoch 1), and the operator's context. It says the environment of each runtime and the
-definitions of the broker. What is secret is written for its owner alone (0600), and no file is ever written over.
+A founded mesh is a directory: the CA and the broker's certificate, the controller's key pair, a login for each identity and, until hosts
+carry them, a key pair for each that needs a grant, the controller's founding (who the mesh is, its first machine, epoch 1), and the
+operator's context. It says the environment of each runtime and the definitions of the broker. What is secret is written for its owner
+alone (0600), and no file is ever written over.
 
 The operator's context is the directory that ``MESH_CONTEXT`` names, one value a file, each with a line end:
 
@@ -29,6 +30,7 @@ from mesh_runtime.testing.broker_files import password_hash
 from mesh_runtime.testing.management import Management
 from mesh_runtime.trust import Authority, Issued, SigningKey
 from mesh_runtime.trust.files import PRIVATE, PUBLIC, write_whole
+from mesh_runtime.trust.sealing import PrivateKey
 
 MODULES = ("controller", "networking", "host")
 """The modules that every mesh of this repository is founded with."""
@@ -93,6 +95,25 @@ class FoundedMesh:
         """The directory with that runtime's ``username`` and ``password``."""
         return self.directory / "credentials" / str(self.identity(module))
 
+    def key_file(self, module: str) -> Path:
+        """The file with the private key to which that runtime's grants are sealed: what ``MESH_KEY_FILE`` names.
+
+        Raises LookupError if its manifest needs nothing, so that it has none.
+        """
+        return self._key(self.identity(module), "key")
+
+    def public_key(self, module: str) -> Path:
+        """The file with its public half, for ``mesh place MODULE MACHINE --key FILE``. Raises LookupError as ``key_file`` does."""
+        return self._key(self.identity(module), "pub")
+
+    def _key(self, identity: Identity, suffix: str) -> Path:
+        if not self._has_key(identity):
+            raise LookupError(f"{identity} has no key: no manifest of this mesh says that it needs something")
+        return self.directory / "keys" / f"{identity}.{suffix}"
+
+    def _has_key(self, identity: Identity) -> bool:
+        return identity in self.manifests and bool(self.manifests[identity].needs)
+
     def definitions(self) -> dict[str, Any]:
         """What the broker must hold before its port accepts, as the management API says it; passwords as hashes."""
         return definitions(self.broker.vhost, self.manifests, {who: password_hash(word) for who, word in self.passwords.items()})
@@ -109,6 +130,8 @@ class FoundedMesh:
             "MESH_STATE_DIR": str(self.state_dir(module)),
             "MESH_LOG": "json",
         }
+        if self._has_key(self.identity(module)):
+            common["MESH_KEY_FILE"] = str(self.key_file(module))
         own = {
             "controller": {
                 "MESH_CONTROLLER_SIGNING_KEY": str(self.directory / "controller.key"),
@@ -147,8 +170,8 @@ def found_mesh(
 ) -> FoundedMesh:
     """Make a mesh in ``directory`` (which must not hold one yet) with one machine, whose overlay address is ``address``.
 
-    ``modules`` are installed ones that get a login there, beside the operator; ``extra`` are further logins. Raises FileExistsError,
-    LookupError.
+    ``modules`` are installed ones that get a login there, beside the operator; ``extra`` are further logins, also of modules that are not
+    installed. Raises FileExistsError, LookupError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     manifests = {Identity(name, machine): manifest for name, manifest in installed_manifests(modules).items()}
@@ -163,6 +186,9 @@ def found_mesh(
     passwords = {who: secrets.token_urlsafe(24) for who in manifests}
     for who, password in passwords.items():
         _write_login(directory / "credentials" / str(who), who, password)
+    for who, manifest in manifests.items():
+        if manifest.needs:
+            _write_key(directory / "keys", who)
     founded = FoundedMesh(
         directory=directory,
         mesh=mesh,
@@ -193,6 +219,13 @@ def _write_login(directory: Path, who: Identity, password: str) -> None:
     directory.mkdir(mode=0o700, parents=True)
     write_whole(directory / "username", f"{who}\n".encode(), PRIVATE)
     write_whole(directory / "password", f"{password}\n".encode(), PRIVATE)
+
+
+def _write_key(directory: Path, who: Identity) -> None:
+    directory.mkdir(mode=0o700, exist_ok=True)
+    key = PrivateKey.generate()
+    key.save(directory / f"{who}.key")
+    write_whole(directory / f"{who}.pub", f"{key.public_key}\n".encode(), PUBLIC)
 
 
 def _write_context(founded: FoundedMesh) -> None:

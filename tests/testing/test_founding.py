@@ -12,21 +12,23 @@ from mesh_runtime.settings import load_settings, read_credentials
 from mesh_runtime.testing.founding import MODULES, BrokerPlace, FoundedMesh, FoundMesh, found_mesh
 from mesh_runtime.testing.processes import RuntimeProcess, script
 from mesh_runtime.trust import Authority, SigningKey, VerifyKey
+from mesh_runtime.trust.sealing import PrivateKey, PublicKey
 from mesh_runtime_controller import Controller
 from mesh_runtime_host import Host
 
 PLACE = BrokerPlace(address="127.0.0.1:5671")
 BED = Identity("bed", "lab")
+ORDERS = Manifest(module="orders", version="0", command=("orders", "run"), needs=("database.1/orders",))
 
 
 @pytest.fixture
 def founded(tmp_path: Path) -> FoundedMesh:
-    extra = {BED: Manifest(module="bed", version="0", command=("bed",))}
+    extra = {BED: Manifest(module="bed", version="0", command=("bed",)), Identity("orders", "beta"): ORDERS}
     return found_mesh(tmp_path / "mesh", PLACE, machine="beta", address="10.1.0.2", extra=extra)
 
 
 def test_every_login_has_its_credentials_and_its_rights(founded: FoundedMesh) -> None:
-    names = {f"{module}@beta" for module in (*MODULES, "operator")} | {"bed@lab"}
+    names = {f"{module}@beta" for module in (*MODULES, "operator", "orders")} | {"bed@lab"}
     assert {str(who) for who in founded.manifests} == names
     made = founded.definitions()
     assert {user["name"] for user in made["users"]} == {row["user"] for row in made["permissions"]} == names
@@ -56,10 +58,21 @@ def test_the_founding_names_the_mesh_its_machine_and_the_first_epoch(founded: Fo
 
 def test_secrets_are_for_their_owner_alone(founded: FoundedMesh) -> None:
     secret = [one for one in founded.directory.rglob("*") if one.is_file() and one.suffix not in {".pem", ".pub"}]
-    assert {one.name for one in secret} >= {"password", "controller.key", "ca.key", "broker.key", "pin"}
+    assert {one.name for one in secret} >= {"password", "controller.key", "ca.key", "broker.key", "pin", "orders@beta.key"}
     assert {stat.S_IMODE(one.stat().st_mode) for one in secret} == {0o600}
     shown = repr(founded)
     assert not [word for word in founded.passwords.values() if word in shown]
+
+
+def test_who_needs_a_grant_has_a_key_pair_and_nobody_else(founded: FoundedMesh) -> None:
+    key = PrivateKey.load(Path(founded.environment("orders")["MESH_KEY_FILE"]))
+    assert founded.key_file("orders") == Path(founded.environment("orders")["MESH_KEY_FILE"])
+    assert PublicKey.parse(founded.public_key("orders").read_text()) == key.public_key
+    assert [one.name for one in sorted((founded.directory / "keys").iterdir())] == ["orders@beta.key", "orders@beta.pub"]
+    assert "MESH_KEY_FILE" not in founded.environment("controller")
+    for of in (founded.key_file, founded.public_key):
+        with pytest.raises(LookupError, match="networking@beta has no key: no manifest of this mesh says that it needs something"):
+            of("networking")
 
 
 def test_a_mesh_is_never_founded_over_another(founded: FoundedMesh) -> None:
