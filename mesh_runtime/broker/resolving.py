@@ -34,15 +34,18 @@ class Resolved:
 
 async def resolve_all(addresses: tuple[tuple[str, int], ...]) -> Resolved:
     """All addresses of all names; raises StageFault (waiting) at the stage's deadline, or once no name has one."""
-    lookups = [_lookup(host, port) for host, port in addresses]
-    own = [asyncio.ensure_future(_result(lookup)) for lookup in lookups]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    ends, found = began + PACES[Stage.RESOLVE].deadline, False
+    own = [asyncio.ensure_future(_result(_lookup(host, port))) for host, port in addresses]
+    late = set(own)
     try:
-        await asyncio.wait(own, timeout=PACES[Stage.RESOLVE].deadline, return_when=asyncio.FIRST_COMPLETED)
-        late = {each for each in own if not each.done()}
-        if late:
-            grace = GRACE if any(each.done() and isinstance(each.result(), list) for each in own) else PACES[Stage.RESOLVE].deadline - GRACE
-            await asyncio.wait(late, timeout=grace)
-        return _sorted(addresses, [each.result() if each.done() else "timeout" for each in own])
+        while late and (left := ends - loop.time()) > 0:
+            done, late = await asyncio.wait(late, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not found and any(isinstance(each.result(), list) for each in done):
+                found, ends = True, min(ends, loop.time() + GRACE)
+        silence = f"timeout: no answer within {loop.time() - began:.1f} s"
+        return _sorted(addresses, [each.result() if each.done() else silence for each in own])
     finally:
         for each in own:
             each.cancel()
@@ -57,7 +60,7 @@ def _sorted(addresses: tuple[tuple[str, int], ...], results: list[list[Target] |
             continue
         code, _, words = result.partition(": ")
         codes.add(code)
-        missing.append(f"{host}: {words or f'no answer within {PACES[Stage.RESOLVE].deadline:g} s'}")
+        missing.append(f"{host}: {words}")
     if not targets:
         code = codes.pop() if len(codes) == 1 else "unresolved"
         raise waiting(Stage.RESOLVE, code, "no address for " + "; ".join(missing), ", ".join(host for host, _ in addresses))
