@@ -84,11 +84,12 @@ async def log_in(
     opening = asyncio.ensure_future(connection.connect())
     try:
         await asyncio.wait({opening}, timeout=limit)
-        if opening.done() and opening.exception() is None:
+        error = _error_of(opening)
+        if opening.done() and error is None:
             link.session_stands = True
             return connection
-        raise _fault(link, credentials.username, vhost, opening.exception() if opening.done() else None)
-    except BaseException:
+        raise _fault(link, credentials.username, vhost, error)
+    except BaseException:  # also a cancellation: neither a task nor the link is left
         link.abort("the login failed or was given up")
         await asyncio.wait({opening}, timeout=TIDY)
         if opening.done() and not opening.cancelled():
@@ -96,6 +97,13 @@ async def log_in(
         await connection.put_away("the login failed or was given up")
         await link.gone(TIDY)
         raise
+
+
+def _error_of(opening: "asyncio.Future[bool]") -> BaseException | None:
+    """What it ended by, if it has ended. A cancellation that the client made itself is a fault, and never passed on as ours."""
+    if not opening.done():
+        return None
+    return ConnectionAbortedError("the client gave it up") if opening.cancelled() else opening.exception()
 
 
 def _fault(link: Link, user: str, vhost: str, error: BaseException | None) -> StageFault:

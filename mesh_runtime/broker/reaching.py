@@ -102,17 +102,16 @@ class _Race:
         """Close every attempt but the winner; and the winner too if this is cancelled."""
         for task in self._open:
             task.cancel()
+        kept = None
         try:
             if self._open:
                 await asyncio.wait(self._open)
-        except BaseException:
-            if self._winner is not None:
-                self._winner.close()
-            raise
-        for task in self._open:
-            if not task.cancelled() and task.exception() is None and task.result() is not self._winner:
-                task.result().close()
-        self._open.clear()
+            kept = self._winner
+        finally:
+            for task in self._open:
+                if task.done() and not task.cancelled() and task.exception() is None and task.result() is not kept:
+                    task.result().close()
+            self._open.clear()
 
 
 async def _connect(target: Target) -> socket.socket:
@@ -122,7 +121,7 @@ async def _connect(target: Target) -> socket.socket:
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, address)
-    except BaseException:
+    except BaseException:  # also a cancellation: nobody has the socket yet
         made.close()
         raise
     return made
