@@ -119,7 +119,7 @@ class Composer:
                 return await self.compose(machine)
         except Unanswered as unanswered:
             return Refused(code="unanswered", why=str(unanswered), again=True, unanswered=unanswered.missing)
-        except BaseException as error:
+        except BaseException as error:  # an author's code may raise anything; what is not kept as a reason is raised again
             if running.expired() and isinstance(error, TimeoutError):
                 return Refused(code="time-out", why=f"compose of {self.module} did not end within its budget", again=True)
             cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -77,7 +77,7 @@ class Wire(ContentChannel):
         request = commands.Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive)
         try:
             await self.call(request, f"of {queue!r}")
-        except BaseException:
+        except BaseException:  # also a cancellation: what comes for it now has no receiver
             self._consumers.pop(tag.encode(), None)
             raise
         return consumer
@@ -105,10 +105,11 @@ class Wire(ContentChannel):
             raise self.over.again()
         self._settling.nack(tag, requeue)
 
-    async def close(self, limit: float = 1.0) -> None:
-        """Close it here. Acknowledgements of this turn still leave; what is unsettled goes back to its queue. Never raises."""
-        self._settling.flush()
-        await super().close(limit)
+    def forget(self) -> None:
+        """Close it without waiting. Acknowledgements of this turn still leave; what is unsettled goes back to its queue."""
+        if self.over is None:
+            self._settling.flush()
+        super().forget()
 
     def _other_method(self, method: int, data: bytes, start: int, stop: int) -> None:
         if method != _CANCEL:

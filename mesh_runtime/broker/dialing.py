@@ -58,7 +58,7 @@ async def open_session(
     made, target = await reach(resolved.targets, resolved.missing)
     try:
         climbing(Stage.TRUST)
-    except BaseException:
+    except BaseException:  # whatever a caller's callback raised: the socket is ours until it is taken
         made.close()
         raise
     link, writer = await secure(made, target, at.name, at.ca_file, at.ca_pin)
@@ -69,7 +69,7 @@ async def open_session(
     except NotThereYet as missing:
         link.abort("no credentials")
         raise waiting(Stage.LOGIN, "no-credentials", str(missing), str(missing.path)) from None
-    except BaseException:
+    except BaseException:  # also a cancellation: the link is not left behind
         link.abort("the login was given up")
         raise
     return Session(link, connection, identity, draw())

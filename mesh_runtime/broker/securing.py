@@ -58,7 +58,7 @@ async def secure(
     except (OSError, ValueError) as error:
         made.close()
         raise await handshakes.fault(error) from error
-    except BaseException:
+    except BaseException:  # also a cancellation: the socket was taken
         made.close()
         raise
 
@@ -91,7 +91,7 @@ class _Handshakes:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().sock_connect(made, self.target[1])
-        except BaseException:
+        except BaseException:  # also a cancellation: nobody has the socket yet
             made.close()
             raise
         return made
@@ -106,7 +106,7 @@ class _Handshakes:
             tls = await loop.start_tls(
                 raw, link, context, server_hostname=self.name, ssl_handshake_timeout=2 * limit, ssl_shutdown_timeout=SHUTDOWN
             )
-        except BaseException:
+        except BaseException:  # also a cancellation, which asyncio's own handshake would outlive
             if quiet.transport is not None:
                 quiet.transport.abort()
             else:

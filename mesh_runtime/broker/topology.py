@@ -43,8 +43,7 @@ class Topology:
             channel = self._channel
             try:
                 return await channel.call(request, about, PACES[Stage.TOPOLOGY].deadline)
-            except BaseException:
-                # Given up by its caller: a late refusal of it must not be taken for one of the next call.
+            except BaseException:  # also a cancellation: a late refusal of what was given up must not be taken for one of the next call
                 if channel.over is None:
                     self._channel = None
                     channel.forget()

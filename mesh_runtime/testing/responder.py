@@ -86,7 +86,7 @@ class Responder:
                 await line.consume(queue, self._arrived, no_ack=True)
             for ask in self._answers:
                 await self._bind(ask)
-        except BaseException:
+        except BaseException:  # also a cancellation: its session is not left behind
             await session.close()
             raise
         return self
