@@ -40,6 +40,10 @@ if TYPE_CHECKING:
         TrustStore,
         Unanswered,
     )
+    from mesh_runtime.contracts.database import Database, DatabaseAccess
+    from mesh_runtime.contracts.granting import Access, Resource
+    from mesh_runtime.grants.granted import NotGranted, granted
+    from mesh_runtime.grants.providing import Claim, Provides
     from mesh_runtime.runtime import ModuleRuntime, answers, told
     from mesh_runtime.settings import ModuleSettings
     from mesh_runtime.telling import NotSent, SendUnknown
@@ -72,6 +76,10 @@ _HOMES = {
         "TrustStore",
         "Unanswered",
     ),
+    "mesh_runtime.contracts.database": ("Database", "DatabaseAccess"),
+    "mesh_runtime.contracts.granting": ("Access", "Resource"),
+    "mesh_runtime.grants.granted": ("NotGranted", "granted"),
+    "mesh_runtime.grants.providing": ("Claim", "Provides"),
     "mesh_runtime.runtime": ("ModuleRuntime", "answers", "told"),
     "mesh_runtime.settings": ("ModuleSettings",),
     "mesh_runtime.telling": ("NotSent", "SendUnknown"),
@@ -80,8 +88,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Absent",
+    "Access",
+    "Claim",
     "Contract",
     "ContractError",
+    "Database",
+    "DatabaseAccess",
     "File",
     "Files",
     "Found",
@@ -92,13 +104,16 @@ __all__ = [
     "ModuleRuntime",
     "ModuleSettings",
     "NoStore",
+    "NotGranted",
     "NotSent",
     "Overlay",
     "OverlayPeers",
     "Peer",
+    "Provides",
     "Reason",
     "Refused",
     "RegistryTrust",
+    "Resource",
     "Section",
     "SendUnknown",
     "StoreAt",
@@ -109,6 +124,7 @@ __all__ = [
     "TrustStore",
     "Unanswered",
     "answers",
+    "granted",
     "told",
 ]
 

@@ -7,16 +7,24 @@ flight (see ``record``).
 """
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from mesh_runtime.asking.record import QuestionRecord
 from mesh_runtime.contracts.wire import LEVELS
 
+T = TypeVar("T")
+
 #: Bytes of a short string. Source: AMQP 0-9-1, 4.2.5.3.
 SHORT_LIMIT = 255
+
+
+#: Taken for the moment in which a scope keeps something or ends: both may come from different threads.
+_ending = threading.Lock()
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +42,34 @@ class Scope:
     trace: str = ""
     sender: str = ""
     over: bool = field(default=False, init=False)
+    _kept: dict[object, tuple[Any, Callable[[], None]]] | None = field(default=None, init=False)
+
+    def kept(self, key: object, take: Callable[[], tuple[T, Callable[[], None]]]) -> T:
+        """What ``take`` gave when this scope first asked for ``key``; its second part is called once the scope has ended.
+
+        From any thread. A scope that ended meanwhile gets it and gives it back at once.
+        """
+        with _ending:
+            kept = self._kept
+            if kept is None:
+                kept = self._kept = {}
+            if key in kept:
+                return kept[key][0]  # type: ignore[no-any-return]  # what take gave for this key
+            value, give_back = take()
+            if not self.over:
+                kept[key] = value, give_back
+                return value
+        give_back()
+        return value
+
+    def end(self) -> None:
+        """The handler has ended: give back what was kept for it."""
+        with _ending:
+            self.over = True
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            for _, give_back in kept.values():
+                give_back()
 
     def allows(self, level: str) -> bool:
         """Whether an ask of this level may be made here: only below the scope's own level."""
@@ -56,7 +92,7 @@ def scoped(scope: Scope) -> Iterator[Scope]:
     try:
         yield scope
     finally:
-        scope.over = True
+        scope.end()
         _current.reset(token)
 
 

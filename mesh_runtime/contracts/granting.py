@@ -178,6 +178,18 @@ def acts_on(resource: type[Resource[Any]]) -> type[GrantAct]:
     return new_class(f"{resource.__name__}Grants", (GrantAct,), keywords, lambda space: space.update(body))
 
 
+class IssuerOf(Lookup[Found[str]]):
+    """Who issues a type of resource now: an identity, which its issuer says itself. Each resource has a class of its own: ``issuer_of``."""
+
+
+@cache
+def issuer_of(resource: type[Resource[Any]]) -> type[IssuerOf]:
+    """The question who issues resources of this class: ``lookup.<its contract>-issuer.<its major>``."""
+    keywords = {"name": f"{resource.contract}-issuer", "major": resource.major, "answered_by": resource.provided_by}
+    body = {"__module__": resource.__module__, "__doc__": f"Who issues {resource.__name__} now."}
+    return new_class(f"IssuerOf{resource.__name__}", (IssuerOf,), keywords, lambda space: space.update(body))
+
+
 class GrantTerms(BaseModel):
     """What the mesh says of a consumer. ``key`` is the public key recorded for its placement; empty: the next that it presents."""
 

@@ -3,6 +3,8 @@
 Permissions at the broker are derived from it (``rights``). A manifest without an explicit command is invalid: no default program ever runs.
 """
 
+from collections.abc import Iterable, Mapping
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from mesh_runtime.contracts.identity import check_name
@@ -35,3 +37,37 @@ class Manifest(BaseModel):
         if self.sections:
             asked.add("compose")
         return tuple(level for level in ("tool", "compose", "provision", "lookup") if level in asked)
+
+
+def needs_circle(manifests: Iterable[Manifest]) -> tuple[str, ...] | None:
+    """Modules that wait for each other's grants, in the order of waiting, the first one again at the end; None if there is no such circle.
+
+    A need is the text of a resource (``database.1/orders``), and whoever provides its type (``database.1``) is waited for. One module
+    that needs what it provides itself is a circle too. Of several circles the one that the first module in order stands in.
+    """
+    known = {one.module: one for one in manifests}
+    providers: dict[str, list[str]] = {}
+    for module, manifest in sorted(known.items()):
+        for provided in manifest.provides:
+            providers.setdefault(provided, []).append(module)
+    waits_for = {
+        module: tuple(who for need in manifest.needs for who in providers.get(need.partition("/")[0], ()))
+        for module, manifest in known.items()
+    }
+    clear: set[str] = set()
+    for first in sorted(known):
+        if circle := _circle_from(first, waits_for, (), clear):
+            return circle
+    return None
+
+
+def _circle_from(module: str, waits_for: Mapping[str, tuple[str, ...]], path: tuple[str, ...], clear: set[str]) -> tuple[str, ...] | None:
+    if module in path:
+        return (*path[path.index(module) :], module)
+    if module in clear:
+        return None
+    for other in waits_for[module]:
+        if circle := _circle_from(other, waits_for, (*path, module), clear):
+            return circle
+    clear.add(module)
+    return None

@@ -18,10 +18,15 @@ from mesh_runtime.contracts.manifest import Manifest
 _HEX = "[0-9a-f]{32}"
 _NOTHING = "^$"
 _ANY_ID = "[a-z0-9-]+@[a-z0-9-]+"
+_PARKED_ACT = re.escape(wire.PARKED_ACT)
 _REPLY_KEY = re.compile(rf"({_ANY_ID})\.{_HEX}\Z")
 
 #: Deliveries after which a quorum queue drops a message: every lost connection counts one for each prefetched message, handled or not.
 DELIVERY_LIMIT = 100
+
+#: The same of what is parked, where each look counts one. It is never reached: a tell is parked for a person, and dropped by nobody else.
+#: No limit at all would be 20 on RabbitMQ 4.0, and -1 is refused by 3.10.
+PARKED_LIMIT = 1_000_000_000
 
 #: The module that operators' commands log in as.
 OPERATOR = "operator"
@@ -64,16 +69,22 @@ def rights_of(identity: Identity, manifest: Manifest) -> Rights:
     """The least that a runtime of this manifest needs, under this identity."""
     me, module, machine = (re.escape(part) for part in (str(identity), identity.module, identity.machine))
     own_queues = rf"(asks|replies|tells|parked)\.{me}(\.{_HEX}(\.[a-z]+)?)?"
+    provided = [re.escape(wire.provides_queue(one)) for one in manifest.provides]
     controls = manifest.seat == "controller"
     control_read = [rf"compose\.{module}"] if manifest.sections else []
     if any(tell.startswith("signed-declaration.") for tell in manifest.told):
         control_read.append(rf"declare\.{machine}")
     ask_levels = "lookup|provision|tool" if manifest.module == OPERATOR else "lookup|provision"
     answered = [_escaped_answer(answer) for answer in manifest.answers]
+    if manifest.told:
+        answered.append(rf"tool\.{me}\.{_PARKED_ACT}")
+    asked = [rf"({ask_levels})\.[a-z0-9-]+\.[0-9]+"]
+    if manifest.module == OPERATOR:
+        asked.append(rf"tool\.{_ANY_ID}\.{_PARKED_ACT}")
     tells = [re.escape(tell) for tell in manifest.tells]
     told = [re.escape(tell) for tell in manifest.told]
     return Rights(
-        configure=f"^{own_queues}$",
+        configure=_either([own_queues, *provided]),
         write=_either([own_queues, *(re.escape(name) for name in _written(controls))]),
         read=_either([own_queues, *(re.escape(name) for name in wire.EXCHANGES)]),
         topics={
@@ -81,7 +92,7 @@ def rights_of(identity: Identity, manifest: Manifest) -> Rights:
                 write=r"^(compose\.[a-z0-9-]+|declare\.[a-z0-9-]+)$" if controls else _NOTHING,
                 read=_either(control_read),
             ),
-            wire.ASKS: TopicRight(write=rf"^({ask_levels})\.[a-z0-9-]+\.[0-9]+$", read=_either(answered)),
+            wire.ASKS: TopicRight(write=_either(asked), read=_either(answered)),
             wire.TELLS: TopicRight(
                 write=_either([rf"(all|to\.{_ANY_ID})\.{tell}" for tell in tells] + [rf"parked\.{me}"]),
                 read=_either([rf"(all|to\.{me})\.{tell}" for tell in told] + [rf"parked\.{me}"]),
@@ -134,13 +145,14 @@ def definitions(
         "topic_permissions": topics,
         "policies": [
             {
-                "name": "mesh-tells",
+                "name": f"mesh-{kind}",
                 "vhost": vhost,
-                "pattern": r"^(tells|parked)\.",
+                "pattern": rf"^{kind}\.",
                 "apply-to": "queues",
                 "priority": 0,
-                "definition": {"delivery-limit": DELIVERY_LIMIT},
+                "definition": {"delivery-limit": limit},
             }
+            for kind, limit in (("tells", DELIVERY_LIMIT), ("parked", PARKED_LIMIT))
         ],
     }
     if password_hashes is not None:

@@ -35,6 +35,10 @@ PARK_COUNT: Final = "mesh-park-count"
 PARK_FIRST: Final = "mesh-park-first"
 PARK_LAST: Final = "mesh-park-last"
 PARK_SENDER: Final = "mesh-park-sender"
+PARKS: Final = "mesh-park-"  #: How the names of all of them begin.
+
+#: The type of an operator's act on parked tells (``contracts.parking``), which every runtime that is told something answers.
+PARKED_ACT: Final = "parked-act.1"
 
 
 def checked_budget(budget: float) -> float:
@@ -57,6 +61,11 @@ def declare_key(machine: str) -> str:
 def ask_key(level: str, type_name: str) -> str:
     """On ``mesh.asks``: a lookup, provision or tool of this type."""
     return f"{level}.{type_name}"
+
+
+def ask_to_key(level: str, identity: Identity | str, type_name: str) -> str:
+    """On ``mesh.asks``: an ask of this type of one identity."""
+    return f"{level}.{identity}.{type_name}"
 
 
 def all_key(type_name: str) -> str:
@@ -92,6 +101,11 @@ def replies_queue(identity: Identity | str, session: str) -> str:
 def tells_queue(identity: Identity | str) -> str:
     """Durable quorum: what an identity is told."""
     return f"tells.{identity}"
+
+
+def provides_queue(type_name: str) -> str:
+    """Exclusive: held by the one issuer of a type of resource."""
+    return f"provides.{type_name}"
 
 
 def parked_queue(identity: Identity | str) -> str:

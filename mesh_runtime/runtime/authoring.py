@@ -5,7 +5,7 @@ A mistake in a module's class is found when the class is made, with its name and
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import PydanticUserError
 
@@ -13,10 +13,18 @@ from mesh_runtime.asking.outcome import reader_of
 from mesh_runtime.contracts.base import Ask, ContractError, Tell
 from mesh_runtime.contracts.composing import Compose
 
+if TYPE_CHECKING:
+    from mesh_runtime.contracts.granting import Resource
+    from mesh_runtime.grants.granted import GrantedMethod
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ANSWERS = "__mesh_answers__"
 _TOLD = "__mesh_told__"
+_GRANTED = "__mesh_granted__"
+
+#: Where the contracts of grants stand: their tells are handled by the library.
+_GRANTING = "mesh_runtime.contracts.granting"
 
 
 def answers(ask: Any) -> Callable[[F], F]:
@@ -74,11 +82,35 @@ def told_to(cls: type) -> dict[str, type[Tell]]:
     found: dict[str, type[Tell]] = {}
     for name, tell in _marked(cls, _TOLD):
         where = f"{cls.__name__}.{name}"
+        if tell.__module__ == _GRANTING:
+            raise ContractError(f"{where}: {tell.__name__} is handled by the library: write `@granted` or `Provides` instead")
         if tell in found.values():
             raise ContractError(f"{where}: {tell.__name__} is handled by two methods of {cls.__name__}")
         _check_parameters(where, getattr(cls, name), tell.__name__)
         found[name] = tell
     return found
+
+
+def granted_to(cls: type, module: str) -> "dict[str, GrantedMethod[Any]]":
+    """Method name to what it is granted; raises ``ContractError`` where the class contradicts itself.
+
+    Nothing of ``grants`` is imported for a module that is granted nothing.
+    """
+    found: dict[str, GrantedMethod[Any]] = {}
+    for name, resource in _marked(cls, _GRANTED):
+        where = f"{cls.__name__}.{name}"
+        other = next((one for one, method in found.items() if method.resource.text == resource.text), "")
+        if other:
+            raise ContractError(f"{where}: {resource.text} is granted to {cls.__name__}.{other} already: one method enters it")
+        if resource.provided_by == module:
+            raise ContractError(f"{where}: {resource.text} is provided by the module {module!r} itself: it cannot wait for its own grant")
+        found[name] = getattr(cls, name)
+    return found
+
+
+def provided_by(cls: type) -> "type[Resource[Any]] | None":
+    """The resource that a module of this class grants to others, if it is a provisioner (``Provides``)."""
+    return getattr(cls, "provided", None)
 
 
 def _check_parameters(where: str, method: Callable[..., Awaitable[Any]], contract: str) -> None:

@@ -11,7 +11,7 @@ from mesh_runtime.contracts.composing import Composed, Machine
 from mesh_runtime.contracts.declaring import SignedDeclaration
 from mesh_runtime.contracts.identity import Identity, check_name
 from mesh_runtime.contracts.outcomes import Refused
-from mesh_runtime.runtime.authoring import answered_by, told_to
+from mesh_runtime.runtime.authoring import answered_by, granted_to, told_to
 from mesh_runtime.settings import ModuleSettings
 from mesh_runtime.telling import Teller
 
@@ -27,8 +27,8 @@ class ModuleRuntime:
     takes; ``tells``, the contracts that it tells. Annotate ``settings`` with a subclass of ``ModuleSettings`` to be given
     ``MESH_<MODULE>_<NAME>``.
 
-    Methods to write, all optional: ``keep``, ``prepare``, ``compose``, and any number marked ``@answers`` or ``@told``. A mistake in
-    the class raises ``ContractError`` when it is made.
+    Methods to write, all optional: ``keep``, ``prepare``, ``compose``, and any number marked ``@answers``, ``@told`` or ``@granted``. A
+    mistake in the class raises ``ContractError`` when it is made.
     """
 
     module: ClassVar[str] = ""
@@ -38,16 +38,18 @@ class ModuleRuntime:
     slots: ClassVar[tuple[Slot, ...]] = ()
     answer_methods: ClassVar[dict[str, type[Ask[Any]]]] = {}
     told_methods: ClassVar[dict[str, type[Tell]]] = {}
+    granted_methods: ClassVar[dict[str, Any]] = {}  # of GrantedMethod: hints are read at run time
 
     settings: ModuleSettings
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
         if "module" not in vars(cls) and not cls.module:
             cls.module = kebab(cls.__name__)
         check_name(f"the module of {cls.__name__}", cls.module)
+        super().__init_subclass__(**kwargs)  # what else it is may ask which module it is
         cls.answer_methods = answered_by(cls, cls.module)
         cls.told_methods = told_to(cls)
+        cls.granted_methods = granted_to(cls, cls.module)
         own = getattr(cls, "compose", None)
         cls.slots = slots_of(own) if own is not None else ()
         for tell in cls.tells:

@@ -93,6 +93,12 @@ class RuntimeSettings(OnlyWhatIsGiven):
         "It is made if it is missing.",
         examples=["/var/lib/mesh/networking@node-1"],
     )
+    key_file: Path | None = Field(
+        default=None,
+        description="The placement's private X25519 key in PEM, to which its grants are sealed; needed by a module that is granted "
+        "something. Read afresh for each attempt; the file may come later.",
+        examples=["/run/mesh/key.pem"],
+    )
     startup_deadline: float | None = Field(
         default=None,
         gt=0,

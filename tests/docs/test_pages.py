@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS, GUIDE, PAGES, ROOT, Block, blocks, codes, hea
 
 MARK = "not built yet"
 #: Words for what the design has and the code does not. Whoever builds one takes its word away here.
-NOT_BUILT = ("WireGuard", "econcil", "rovisioner", "mesh init")
+NOT_BUILT = ("WireGuard", "econcil", "mesh init")
 #: Programs that the guide writes as examples.
 EXAMPLES = {"motd", "<module>", "<name>"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
