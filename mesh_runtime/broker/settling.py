@@ -46,9 +46,11 @@ class Settling:
             self._link.before_flush(self._flush)
 
     def flush(self) -> None:
-        """Send now what this turn has finished."""
+        """Send now all that is finished, also behind what is not: the channel is about to close."""
         if self._due:
             self._flush()
+        self.stop()
+        self._unstick()
 
     def stop(self) -> None:
         """The channel is over."""

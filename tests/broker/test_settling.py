@@ -154,6 +154,24 @@ async def test_unfinished_deliveries_go_back_and_finished_ones_do_not(session: S
     assert all(each.redelivered for each in again)
 
 
+async def test_what_is_finished_behind_an_unfinished_one_is_settled_before_the_channel_closes(session: Session) -> None:
+    await session.declare_queue("q", quorum=True)
+    channel = await session.confirmed()
+    for number in range(1, 4):
+        await channel.publish("", "q", str(number).encode(), Properties("test.1", f"m-{number}"), timeout=5)
+    wire, got = await session.wire(), list[Delivery]()
+    await wire.consume("q", got.append, prefetch=50)
+    await until(lambda: len(got) == 3)
+    for delivery in got[1:]:
+        delivery.consumer.ack(delivery.delivery_tag)
+    await wire.close()
+    await channel.publish("", "q", b"last", Properties("test.1", "m-last"), timeout=5)
+    again: list[Delivery] = []
+    await (await session.wire()).consume("q", again.append, no_ack=True)
+    await until(lambda: again and again[-1].body == b"last")  # what was given back comes before it
+    assert [each.body for each in again] == [b"1", b"last"]
+
+
 async def test_a_nack_gives_back_and_a_nack_without_requeue_drops(session: Session) -> None:
     await session.declare_queue("q", exclusive=True)
     wire, got = await session.wire(), list[tuple[bytes, bool]]()
