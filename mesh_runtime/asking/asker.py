@@ -134,8 +134,7 @@ class Asker:
         try:
             whom = frozenset((of,) if isinstance(of, str) else of)
             key, label = _key_of(question, whom), label_of(question, whom)
-        except BaseException as unreadable:
-            # It cannot be asked, and whoever catches that has learned nothing: a question without an answer, like any other.
+        except BaseException as unreadable:  # raised again; whoever catches it has learned nothing: a question without an answer
             name = type(question).__name__
             missing = Missing(question=name, reason=Reason.REFUSED, detail=f"it cannot be asked: {words_of(unreadable)}")
             for record in records:
@@ -180,7 +179,7 @@ class Asker:
     async def _ask_each(
         self, ask: Ask[Any], attempts: tuple[Attempt, ...], scope: Scope | None, of: frozenset[str], budget: float | None
     ) -> dict[str, Any]:
-        sent = self._send(ask, ask.answered_by, wire.ASKS, self._key(ask), scope, budget, of)
+        sent = self._send(ask, ask.answered_by, wire.ASKS, self._key(ask, of), scope, budget, of)
         ended = await self._settled(ask, attempts, sent)
         replies = {who: self._read(ask, reply) for who, reply in ended.items()} if isinstance(ended, dict) else {}
         wrong = [f"{who}: {one.reason} ({one.detail})" for who, one in sorted(replies.items()) if isinstance(one, Missing)]
@@ -207,7 +206,7 @@ class Asker:
         """Await an ask; one that is cut short from outside, or cannot be made at all, is a question without an answer."""
         try:
             return await sent
-        except BaseException as cut:
+        except BaseException as cut:  # raised again: a cancellation, or an ask that cannot be made
             if isinstance(cut, asyncio.CancelledError):
                 reason, detail = Reason.TIME_OUT, "cut short by the one who asked"
             else:
@@ -218,8 +217,12 @@ class Asker:
 
     # ------------------------------------------------------------------------------------------------ one ask on the wire
 
-    def _key(self, ask: Ask[Any]) -> str:
-        return wire.ask_key(ask.level, ask.type_name())
+    def _key(self, ask: Ask[Any], of: Collection[str] = ()) -> str:
+        if not ask.addressed:
+            return wire.ask_key(ask.level, ask.type_name())
+        if len(of) != 1:
+            raise ValueError(f"{ask.contract} is asked of one identity at a time: use ask_each")
+        return wire.ask_to_key(ask.level, next(iter(of)), ask.type_name())
 
     async def _send(
         self,

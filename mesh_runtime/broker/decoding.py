@@ -52,6 +52,15 @@ def deliver(data: bytes, at: int) -> tuple[bytes, int, bool, str, str]:
     return consumer, tag, bool(redelivered & 1), exchange, key
 
 
+def got(data: bytes, at: int) -> tuple[tuple[bytes, int, bool, str, str], int]:
+    """``basic.get-ok``: as a delivery to a consumer without a tag, and how many messages are left."""
+    tag, redelivered = _TAG_FLAG.unpack_from(data, at)
+    exchange, at = short(data, at + 9)
+    key, at = short(data, at)
+    (left,) = _U32.unpack_from(data, at)
+    return (b"", tag, bool(redelivered & 1), exchange, key), left
+
+
 def returned(data: bytes, at: int) -> tuple[int, str, str, str]:
     """``basic.return``: code, text, exchange, key."""
     (code,) = _U16.unpack_from(data, at)

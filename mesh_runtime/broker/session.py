@@ -15,6 +15,7 @@ from mesh_runtime.broker.calls import Channel
 from mesh_runtime.broker.channel import Wire
 from mesh_runtime.broker.confirms import ConfirmedChannel
 from mesh_runtime.broker.faults import SessionLost
+from mesh_runtime.broker.getting import Getter
 from mesh_runtime.broker.link import Link
 from mesh_runtime.broker.login import TIDY, PlainConnection
 from mesh_runtime.broker.topology import ThrowAway, Topology
@@ -81,6 +82,10 @@ class Session:
         """A new data channel without confirmations. Raises StageFault (topology) or SessionLost."""
         wire = Wire(self._link, self._number(), self._frame_max, answers_cancel=self._connection.accept_consumer_cancel_ok)
         return await self._open(wire)
+
+    async def getter(self) -> Getter:
+        """A new data channel that fetches. Raises StageFault (topology) or SessionLost."""
+        return await self._open(Getter(self._link, self._number(), self._frame_max))
 
     async def confirmed(self) -> ConfirmedChannel:
         """A new data channel with confirmations. Raises StageFault (topology) or SessionLost."""

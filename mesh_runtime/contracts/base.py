@@ -58,11 +58,12 @@ class Ask(Contract, Generic[A]):
     """A message whose sender waits. ``A`` is its outcome, a closed union.
 
     ``level`` orders asks: a handler asks only below its own level, so that asks can form no circle. ``answered_by`` names the module
-    that alone may answer.
+    that alone may answer. One that is ``addressed`` is asked of one identity, which its key names; the library alone has such.
     """
 
     level: ClassVar[str] = ""
     answered_by: ClassVar[str] = ""
+    addressed: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -25,6 +25,7 @@ from mesh_runtime.runtime.climbing import Climber
 from mesh_runtime.runtime.exiting import not_exiting
 from mesh_runtime.runtime.manifest import manifest_of
 from mesh_runtime.runtime.module import ModuleRuntime
+from mesh_runtime.runtime.parked import about_parked
 from mesh_runtime.runtime.threads import in_thread
 from mesh_runtime.runtime.wiring import Parts, Wiring
 from mesh_runtime.settings import ModuleSettings, RuntimeSettings, read_credentials
@@ -59,7 +60,10 @@ def parts_of(
     if cls.slots:
         answers.append(composing(module, version, asker))
     told = [Told(tell, _handler(getattr(module, name)), f"{cls.__name__}.{name}") for name, tell in cls.told_methods.items()]
-    return module, Parts(identity, asker, Answerer(identity, answers, state), teller, Listener(identity, told, state))
+    listener = Listener(identity, told, state)
+    if listener.listens:
+        answers.append(about_parked(str(identity), listener, state))
+    return module, Parts(identity, asker, Answerer(identity, answers, state), teller, listener)
 
 
 def composing(module: ModuleRuntime, version: str, asker: Asker) -> Answer:

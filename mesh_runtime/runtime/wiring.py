@@ -101,7 +101,7 @@ class Wiring:
         if count := await self._session.consumer_count(queue):
             raise self._not_alone(queue, count)
         line = await self._session.wire()
-        self._parts.listener.attach(self._confirmed, self._cancelled)
+        self._parts.listener.attach(self._session, self._confirmed, self._cancelled)
         try:
             self._tells = line, await line.consume(queue, self._parts.listener.receive, prefetch=PREFETCH, on_cancelled=self._cancelled)
         except BaseException:
@@ -168,6 +168,8 @@ class Wiring:
             queue = wire.asks_queue(self._me, self._session.id, ask.level)
             if ask is Compose:
                 yield queue, wire.CONTROL, wire.compose_key(self._me.module)
+            elif ask.addressed:
+                yield queue, wire.ASKS, wire.ask_to_key(ask.level, self._me, ask.type_name())
             else:
                 yield queue, wire.ASKS, wire.ask_key(ask.level, ask.type_name())
 

@@ -23,6 +23,7 @@ from mesh_runtime.broker import (
     NotRouted,
     OutcomeUnknown,
     PublishRefused,
+    Session,
     SessionLost,
     TooLarge,
 )
@@ -56,6 +57,14 @@ class Told:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A try that did not handle its tell: why, and whether another try is without hope."""
+
+    reason: str
+    hopeless: bool
+
+
 class _Hopeless(Exception):
     """A tell that no retry mends: it cannot be decoded, nobody here handles it, its sender may not tell it, or its time is over."""
 
@@ -68,7 +77,10 @@ class Listener:
         self._state = state
         self._told = {one.tell.type_name(): one for one in told}
         self._hold_limit = hold_limit
-        self._parking: ConfirmedChannel | None = None
+        self.parking: ConfirmedChannel | None = None
+        """What is parked goes over this channel; none while there is no session."""
+        self.session: Session | None = None
+        """The session that it listens in."""
         self._give_up: Callable[[str], None] = lambda _: None
         self._at_work: set[asyncio.Task[None]] = set()
 
@@ -82,13 +94,18 @@ class Listener:
         """What it is told."""
         return tuple(one.tell for one in self._told.values())
 
-    def attach(self, parking: ConfirmedChannel, give_up: Callable[[str], None]) -> None:
+    @property
+    def hold_limit(self) -> float:
+        """Seconds that handling may hold one tell."""
+        return self._hold_limit
+
+    def attach(self, session: Session, parking: ConfirmedChannel, give_up: Callable[[str], None]) -> None:
         """Park over ``parking`` from now on. What comes is settled where it came from. ``give_up`` ends the session, with the reason."""
-        self._parking, self._give_up = parking, give_up
+        self.session, self.parking, self._give_up = session, parking, give_up
 
     def detach(self) -> None:
         """The session is over: the broker will deliver again whatever was not acknowledged, so its handlers are told to stop."""
-        self._parking = None
+        self.session = self.parking = None
         self._state.degrade("parking", None)
         for task in self._at_work:
             task.cancel("the session is over")
@@ -132,28 +149,38 @@ class Listener:
         first, tried = now(), 0
         before = _deliveries_before(delivery)
         limit = asyncio.get_running_loop().time() + self._hold_limit
+        if before >= MOST_DELIVERIES:
+            reason = f"never-settled: it came {before + 1} times, and no receiver lived to settle it"
+            return await self._put_aside(delivery, reason, before + 1, first)
         while True:
             tried += 1
-            try:
-                if before >= MOST_DELIVERIES:
-                    raise _Hopeless(f"never-settled: it came {before + 1} times, and no receiver lived to settle it")
-                await self._handled(delivery, limit)
-            except _Hopeless as hopeless:
-                return await self._put_aside(delivery, str(hopeless), before + tried, first)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                reason = self._raised(delivery, error, tried)
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
-                reason = self._raised(delivery, error, tried)
-            else:
+            failed = await self.tried(delivery, limit, self._hold_limit, tried)
+            if failed is None:
                 return None
-            if tried > len(RETRY_GAPS):
-                return await self._put_aside(delivery, reason, before + tried, first)
+            if failed.hopeless or tried > len(RETRY_GAPS):
+                return await self._put_aside(delivery, failed.reason, before + tried, first)
             await asyncio.sleep(RETRY_GAPS[tried - 1])
+
+    async def tried(self, delivery: Delivery, limit: float, within: float, tried: int = 1) -> Failed | None:
+        """Handle it once, as told by its ``user_id``: None if its handler returned. Settles nothing.
+
+        ``limit`` is the loop's time at which the handler is cut, ``within`` the seconds that it had. Raises CancelledError if the caller
+        is cancelled.
+        """
+        try:
+            await self._handled(delivery, limit, within)
+        except _Hopeless as hopeless:
+            return Failed(str(hopeless), hopeless=True)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Failed(self._raised(delivery, error, tried), hopeless=False)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
+            return Failed(self._raised(delivery, error, tried), hopeless=False)
+        return None
 
     def _raised(self, delivery: Delivery, error: BaseException, tried: int) -> str:
         self._state.count("handlers-raised")
@@ -162,7 +189,7 @@ class Listener:
         log.error("a handler of tells raised", handler=name, error=words, tried=tried, exc_info=error)
         return f"raised: {name}: {words}"
 
-    async def _handled(self, delivery: Delivery, limit: float) -> None:
+    async def _handled(self, delivery: Delivery, limit: float, within: float) -> None:
         told = self._told.get(delivery.type)
         if told is None:
             raise _Hopeless(f"not-handled: nobody here is told {delivery.type!r}")
@@ -185,14 +212,14 @@ class Listener:
                 if not hold.expired():
                     raise
                 self._state.count("handlers-out-of-time")
-                words = f"{told.name} held its tell for more than {self._hold_limit:g} s"
+                words = f"{told.name} held its tell for more than {within:g} s"
                 log.error("a handler of tells was cut at its limit", handler=told.name, why=words)
                 raise _Hopeless(f"time-out: {words}") from None
 
     async def _put_aside(self, delivery: Delivery, reason: str, tried: int, first: str) -> None:
         self._state.count("tells-parked")
         log.error("a tell is parked", reason=reason, tried=tried)
-        while (parking := self._parking) is not None:
+        while (parking := self.parking) is not None:
             try:
                 await park(parking, self._me, delivery, reason, tried, first, PARK_DEADLINE)
                 return self._state.degrade("parking", None)
@@ -201,7 +228,7 @@ class Listener:
                 self._state.degrade("parking", f"a tell could not be parked yet: {failed}")
                 gone = isinstance(failed, NotRouted)
             await asyncio.sleep(PARK_GAP)
-            if gone and parking is self._parking:  # the queue was deleted under us: the next session makes it again
+            if gone and parking is self.parking:  # the queue was deleted under us: the next session makes it again
                 self._give_up("its parked queue is gone")
         raise asyncio.CancelledError("the session ended before a tell was parked")
 
