@@ -93,8 +93,9 @@ class Channel:
                 self._closed.set_result(None)
         elif method == _CLOSE and isinstance(frame, commands.Channel.Close):
             self.send(commands.Channel.CloseOk())
-            self._link.channels.pop(self.number, None)
-            self._refused(frame.reply_code or 0, frame.reply_text or "")
+            if self.over is None:  # else both have closed it at once: the number is free once ours is answered too
+                self._link.channels.pop(self.number, None)
+                self._refused(frame.reply_code or 0, frame.reply_text or "")
         elif self._calls and isinstance(frame, Frame):
             _, answer = self._calls.popleft()
             if not answer.done():
@@ -102,8 +103,6 @@ class Channel:
 
     def _refused(self, code: int, text: str) -> None:
         """The broker closed this channel."""
-        if self.over is not None:
-            return
         words = f"the broker closed a channel: {code} {text}"
         calls, self._calls = self._calls, deque()
         for what, answer in calls:
