@@ -29,6 +29,7 @@ from mesh_runtime.testing import supervise
 from mesh_runtime.testing.broker_files import ADMIN, BrokerFiles, Definitions, Ports
 from mesh_runtime.testing.ca import CertificateAuthority, Leaf
 from mesh_runtime.testing.installation import PROGRAMS, Installation
+from mesh_runtime.testing.sweeping import sweeper
 
 START_LIMIT, STOP_LIMIT, CONTROL_LIMIT = 60.0, 30.0, 30.0
 """Seconds: far above what a loaded machine was seen to need (5 to 8 s for a start)."""
@@ -61,7 +62,7 @@ class PrivateBroker:
         self.options = options or BrokerOptions()
         self.options.installation.check()
         self.directory = Path(tempfile.mkdtemp(prefix="mesh-broker-"))
-        self._sweeper = _sweeper(self.directory)
+        self._sweeper = sweeper(self.directory)
         atexit.register(self.dispose)
         self.ports = Ports()
         seen = self.options.installation.seen(self.directory)
@@ -261,9 +262,3 @@ class PrivateBroker:
                 os.kill(self._beam, signal.SIGKILL)
                 supervisor.wait(limit)
                 raise BrokerFailed(f"the broker had to be killed: it did not stop within {limit:g} s") from None
-
-
-def _sweeper(directory: Path) -> subprocess.Popen[bytes]:
-    """A process that removes the directory once this one is gone, however it ends, also while no broker runs."""
-    sweep = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1"; [ -e "$1" ] || exit 0; sleep 0.5; done'
-    return subprocess.Popen(["sh", "-c", sweep, "sweep", str(directory)], stdin=subprocess.PIPE, start_new_session=True)

@@ -15,7 +15,17 @@ if not MISSING:
     from mesh_runtime.testing.installation import NoBroker
     from mesh_runtime.testing.late import founding, logs, mesh, responder, runtimes, states
     from mesh_runtime.testing.leaks import _nothing_left_behind
-    from mesh_runtime.testing.shared import broker, broker_installation, management, own_broker, vhost
+    from mesh_runtime.testing.postgres import NoPostgres, programs
+    from mesh_runtime.testing.shared import (
+        broker,
+        broker_installation,
+        management,
+        own_broker,
+        own_postgres,
+        postgres,
+        postgres_server,
+        vhost,
+    )
 
     __all__ = [
         "_nothing_left_behind",
@@ -25,6 +35,9 @@ if not MISSING:
         "management",
         "mesh",
         "own_broker",
+        "own_postgres",
+        "postgres",
+        "postgres_server",
         "responder",
         "runtimes",
         "states",
@@ -44,11 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which RabbitMQ the tests run on, or why the fixtures are not there."""
+    """Say which RabbitMQ and PostgreSQL the tests run on, or why the fixtures are not there."""
     if MISSING:
         return f"mesh-runtime: no fixtures, {', '.join(MISSING)} missing: pip install mesh-runtime[testing]"
     try:
         installation = broker_installation(config)
+        broker = f"broker: RabbitMQ {installation.version()} of {installation.rootfs or 'this machine'}"
     except NoBroker as missing:
-        return f"broker: none; {missing}"
-    return f"broker: RabbitMQ {installation.version()} of {installation.rootfs or 'this machine'}"
+        broker = f"broker: none; {missing}"
+    try:
+        return f"{broker}; database: PostgreSQL {programs().parent.name}"
+    except NoPostgres as missing:
+        return f"{broker}; database: none; {missing}"

@@ -1,4 +1,4 @@
-"""What tests share: the one broker of a run, and a virtual host of it for each test."""
+"""What tests share: the one broker of a run, and a virtual host of it for each test; the one PostgreSQL, empty for each test."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -10,15 +10,17 @@ import pytest_asyncio
 from mesh_runtime.testing.broker import BrokerOptions, PrivateBroker
 from mesh_runtime.testing.installation import Installation
 from mesh_runtime.testing.management import Management
+from mesh_runtime.testing.postgres import PostgresOptions, PrivatePostgres
 from mesh_runtime.testing.waiting import until
 
 _SHARED = pytest.StashKey[PrivateBroker]()
+_SHARED_POSTGRES = pytest.StashKey[PrivatePostgres]()
 
 
 def shared_pids(config: pytest.Config) -> set[int]:
-    """Return the processes that outlive a test rightly: those of the shared broker."""
-    broker = config.stash.get(_SHARED, None)
-    return set(broker.pids) if broker else set()
+    """Return the processes that outlive a test rightly: those of the shared servers."""
+    servers = (config.stash.get(_SHARED, None), config.stash.get(_SHARED_POSTGRES, None))
+    return {pid for server in servers if server for pid in server.pids}
 
 
 def broker_installation(config: pytest.Config) -> Installation:
@@ -80,3 +82,35 @@ async def vhost(broker: PrivateBroker, management: Management) -> AsyncIterator[
         pytest.fail(f"left open at the broker: {', '.join(left)}", pytrace=False)
     finally:
         await management.delete_vhost(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PrivatePostgres]:
+    """The private PostgreSQL of this test run. A test asks for `postgres`, which gives it empty."""
+    postgres = PrivatePostgres()
+    request.config.stash[_SHARED_POSTGRES] = postgres
+    try:
+        postgres.start()
+        yield postgres
+    finally:
+        postgres.dispose()
+
+
+@pytest.fixture
+def postgres(postgres_server: PrivatePostgres) -> Iterator[PrivatePostgres]:
+    """The shared PostgreSQL, running, and emptied after the test: who stops or bends it need not put it back."""
+    yield postgres_server
+    postgres_server.resume()
+    if not postgres_server.running:
+        postgres_server.start()
+    postgres_server.clean()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PrivatePostgres]:
+    """A PostgreSQL for this test alone, durable, not started yet: its port is known, and nothing listens there."""
+    postgres = PrivatePostgres(PostgresOptions(durable=True))
+    try:
+        yield postgres
+    finally:
+        postgres.dispose()
