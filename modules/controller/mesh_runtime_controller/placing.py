@@ -10,7 +10,8 @@ from datetime import datetime
 from cryptography import x509
 from pydantic import ValidationError
 
-from mesh_runtime.contracts import BadName, Identity, Refused, StoreAt
+from mesh_runtime.contracts import BadName, Identity, Manifest, Refused, StoreAt
+from mesh_runtime.contracts.manifest import needs_circle
 from mesh_runtime.trust.sealing import PublicKey
 from mesh_runtime.trust.signing import BadKey
 from mesh_runtime_controller.catalog import Catalog
@@ -52,9 +53,25 @@ def check_placement(
         return None
     if identity.module not in catalog.manifests:
         return Refused(code="unknown-module", why=catalog.missing(identity.module))
+    if (circle := needs_circle(_waited_for(catalog.manifests, identity.module))) is not None:
+        words = " waits for ".join(circle)
+        return Refused(code="needs-circle", why=f"{identity} would wait for ever for what it needs: {words}; one of them must need less")
     if identity.module == "store":
         return _check_store(parameters, now)
     return None
+
+
+def _waited_for(manifests: Mapping[str, Manifest], module: str) -> list[Manifest]:
+    """The manifests of a module and of all on whose grants it waits, at once or in turn: circles of others are no business of its."""
+    found: dict[str, Manifest] = {}
+    ahead = [module]
+    while ahead:
+        one = ahead.pop()
+        if one not in found:
+            found[one] = manifests[one]
+            types = {need.partition("/")[0] for need in manifests[one].needs}
+            ahead += [name for name, other in manifests.items() if types & set(other.provides)]
+    return list(found.values())
 
 
 def _check_store(parameters: Mapping[str, str], now: datetime) -> Refused | None:

@@ -84,7 +84,10 @@ async def test_what_the_founding_placed_is_placed(orders: "Desk") -> None:
 
 
 async def test_a_removal_that_was_not_pushed_keeps_its_grant(orders: "Desk") -> None:
-    """Held by: ``mark_pushed`` where a push ends, and ``_placed``."""
+    """
+    Removal: modules/controller/mesh_runtime_controller/pushing.py: await mark_pushed(self.store, machine, composed.view.mesh.revision)
+    Assertion: assert await orders.terms("orders@alpha") == Absent(revision=3)
+    """
     await orders.place("orders")
     await orders.remove("orders")
     assert await is_entitled(orders)

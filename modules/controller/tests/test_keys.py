@@ -58,7 +58,10 @@ async def test_a_key_that_comes_later_is_recorded_and_stays_through_other_parame
 
 @pytest.mark.parametrize("parameters", [{}, {"size": "large"}])
 async def test_b64_another_key_is_refused_by_name_and_changes_nothing(orders: "Desk", parameters: dict[str, str]) -> None:
-    """Held by: ``_other_key`` in ``place``."""
+    """
+    Removal: modules/controller/mesh_runtime_controller/placements.py: return _other_key(new.identity, known, new.key)
+    Assertion: assert isinstance(outcome, Refused), outcome
+    """
     await orders.place_with_key("orders", FIRST)
     code, why = refusal(await orders.place_with_key("orders", SECOND, **parameters))
     assert code == "other-key"

@@ -130,3 +130,24 @@ async def test_parameters_with_newlines_and_unicode_are_kept_as_they_are(desk: "
     assert await desk.place("web", **given) == Placed(revision=2, changed=False)
     await desk.push("alpha")
     assert asked == [given]
+
+
+async def test_a_module_that_would_wait_for_ever_for_what_it_needs_is_refused_and_the_circle_named(desk: "Desk") -> None:
+    """Held by: ``needs_circle`` in ``check_placement``."""
+    desk.granting("mill", needs=("power.1/main",), provides=("flour.1",))
+    desk.granting("wheel", needs=("flour.1/fine",), provides=("power.1",))
+    desk.granting("bakery", needs=("flour.1/fine",))
+    for module in ("mill", "bakery"):
+        code, why = refusal(await desk.place(module))
+        assert code == "needs-circle"
+        assert "mill waits for wheel waits for mill" in why
+    assert isinstance(await desk.place("networking"), Placed), "a circle of others is no business of its"
+    desk.granting("wheel", provides=("power.1",))
+    assert isinstance(await desk.place("mill"), Placed)
+    assert isinstance(await desk.place("bakery"), Placed)
+
+
+async def test_a_module_that_needs_what_it_provides_itself_is_a_circle(desk: "Desk") -> None:
+    desk.granting("self", needs=("self.1/x",), provides=("self.1",))
+    code, why = refusal(await desk.place("self"))
+    assert (code, "self waits for self" in why) == ("needs-circle", True)

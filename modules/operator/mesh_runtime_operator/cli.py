@@ -12,12 +12,12 @@ import typer
 
 from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
 from mesh_runtime.logging import configure
-from mesh_runtime_operator import showing
+from mesh_runtime_operator import grants, showing
 from mesh_runtime_operator.acting import EPILOG, LONGEST, Json, Wait, ask, errors, print_outcome, refuse
 from mesh_runtime_operator.asking import BUDGET
 from mesh_runtime_operator.context import read_context
 from mesh_runtime_operator.exits import WORDS, Ended, Exit
-from mesh_runtime_operator.parameters import BadParameter, read_parameters
+from mesh_runtime_operator.parameters import BadParameter, read_key, read_parameters
 from mesh_runtime_operator.status import read_states
 
 _BY_VERDICT = {"refused": Exit.REFUSED, "failed": Exit.FAILED, "unheard": Exit.UNHEARD}
@@ -50,15 +50,16 @@ def place(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module to place.")],
     machine: Annotated[str, typer.Argument(metavar="MACHINE", help="The machine to place it on.")],
     parameters: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="KEY=@FILE takes a file's content.")] = None,
+    key: grants.KeyFile = None,
     wait: Wait = 10.0,
     as_json: Json = False,
 ) -> None:
     """Record that MODULE is placed on MACHINE; the next push gives it effect. `mesh place store MACHINE address=HOST:PORT ca=FILE`."""
     try:
-        read = read_parameters(module, parameters or [])
+        read, recorded = read_parameters(module, parameters or []), "" if key is None else read_key(key)
     except BadParameter as bad:
         raise Ended(Exit.USAGE, str(bad)) from None
-    placed = ask(Place(module=module, machine=machine, parameters=read), wait)
+    placed = ask(Place(module=module, machine=machine, parameters=read, key=recorded), wait)
     if isinstance(placed, Placed):
         how = f"is placed, at revision {placed.revision}" if placed.changed else f"is so already, at revision {placed.revision}"
         print_outcome(as_json, showing.as_json(placed), lambda: f"{module}@{machine} {how}; a push gives it effect")
@@ -112,6 +113,10 @@ def push(
         print_outcome(as_json, showing.as_json(pushed), lambda: showing.pushed(pushed))
         raise typer.Exit(verdict_of(pushed))
     refuse(as_json, showing.names(machines or ()), pushed)
+
+
+for _command in (grants.grants, grants.rotate, grants.revoke, grants.rekey):
+    app.command(epilog=EPILOG)(_command)
 
 
 def verdict_of(pushed: Pushed) -> Exit:

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     UNKNOWN_MACHINE = 8
     NO_SESSION = 9
     UNANSWERED = 10
+    PARTLY = 11
     UNWRITTEN = 74
     NO_CONTEXT = 78
     INTERRUPTED = 130
@@ -30,10 +31,11 @@ WORDS = {
     Exit.FAILED: "failed: an element is not in force on a machine; which and why are printed",
     Exit.UNHEARD: "unheard: a machine was told, and has not reported in time",
     Exit.NOTHING_TO_DO: "there is nothing at all to do",
-    Exit.NOBODY: "nobody is there: no controller answers",
+    Exit.NOBODY: "nobody is there: no controller, or no issuer, answers",
     Exit.UNKNOWN_MACHINE: "a machine is unknown to the mesh",
     Exit.NO_SESSION: "the broker cannot be used within --wait; stage and cause are printed",
-    Exit.UNANSWERED: "the controller was asked and gave no answer: whether it acted is unknown",
+    Exit.UNANSWERED: "the controller or an issuer was asked and gave no answer: whether it acted is unknown",
+    Exit.PARTLY: "a part of it is done: who has not done it, and why, is printed; the same again does the rest",
     Exit.UNWRITTEN: "stdout took no more; what was asked is done all the same",
     Exit.NO_CONTEXT: "no context, or one that cannot be used: set MESH_CONTEXT",
     Exit.INTERRUPTED: "interrupted (SIGINT): if the controller was asked already, whether it acted is unknown",

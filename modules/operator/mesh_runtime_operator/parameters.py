@@ -9,6 +9,8 @@ from pathlib import Path
 
 _KEY = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
+_PUBLIC_KEY = re.compile(r"[0-9A-Fa-f]{64}\Z")
+
 #: Parameters that are read from a file also where they are written without ``@``, and that hold no secret.
 _CERTIFICATES = frozenset({("store", "ca")})
 
@@ -31,6 +33,16 @@ def read_parameters(module: str, written: Iterable[str]) -> dict[str, str]:
             raise BadParameter(f"{key} is given twice")
         found[key] = _value(module, key, value)
     return found
+
+
+def read_key(file: Path) -> str:
+    """The public key in a file, as 64 hex digits in lower case. Raises BadParameter; nothing of the file's content is in its words."""
+    text = _read("--key", file).strip()
+    if "PRIVATE KEY" in text:
+        raise BadParameter(f"--key: {file} holds a private key; give the file with its public half. Nothing was sent")
+    if not _PUBLIC_KEY.match(text):
+        raise BadParameter(f"--key: {file} holds no public key: it must hold 64 hex digits")
+    return text.lower()
 
 
 def _value(module: str, key: str, value: str) -> str:

@@ -6,23 +6,23 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from mesh_runtime.broker import BrokerAt
 from mesh_runtime.contracts import Identity, Missing, Reason, Refused
 from mesh_runtime.contracts.operating import MachineOutcome, Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
 from mesh_runtime.health.serving import serve_state
-from mesh_runtime.settings import read_credentials
-from mesh_runtime.testing.broker import PrivateBroker
 from mesh_runtime.testing.founding import FoundedMesh, FoundMesh
-from mesh_runtime.testing.responder import Responder, responder_manifest
+from mesh_runtime.testing.responder import responder_manifest
 from mesh_runtime.testing.stating import Answering, Failing
 from mesh_runtime_operator.exits import Exit
+
+if TYPE_CHECKING:
+    from conftest import Command, Responding
 
 CONTROLLER = Identity("controller", "stand-in")
 ANSWERS: dict[type, Answering] = {
@@ -38,44 +38,17 @@ async def mesh_of_one(founding: FoundMesh) -> FoundedMesh:
     return await founding(modules=(), extra={CONTROLLER: responder_manifest(CONTROLLER, ANSWERS)})
 
 
-@asynccontextmanager
-async def controller(founded: FoundedMesh, broker: PrivateBroker) -> AsyncIterator[Responder]:
-    credentials = founded.directory / "credentials" / str(CONTROLLER)
-    addresses = (("127.0.0.1", broker.ports.amqps),)
-    at = BrokerAt(addresses, broker.name, founded.broker.vhost, 5, None, founded.pin, lambda: read_credentials(credentials))
-    async with Responder(at, CONTROLLER, ANSWERS) as one:
-        yield one
-
-
-async def mesh(founded: FoundedMesh | None, *arguments: str) -> tuple[int, str, str]:
-    """Run the command; its exit code, stdout and stderr."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MESH_")} | {"COLUMNS": "200"}
-    if founded is not None:
-        environment["MESH_CONTEXT"] = str(founded.context)
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("mesh")),
-        *arguments,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(20):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_each_act_reaches_the_controller_under_the_operators_login(
-    mesh_of_one: FoundedMesh, broker: PrivateBroker, tmp_path: Path
+    command: "Command", mesh_of_one: FoundedMesh, responding: "Responding", tmp_path: Path
 ) -> None:
     (tmp_path / "ca.pem").write_text("PEM")
-    async with controller(mesh_of_one, broker) as asked:
-        code, out, _ = await mesh(mesh_of_one, "place", "store", "alpha", "address=s.mesh:5000", f"ca={tmp_path / 'ca.pem'}")
+    async with responding(mesh_of_one, CONTROLLER, ANSWERS) as asked:
+        code, out, _ = await command(mesh_of_one, "place", "store", "alpha", "address=s.mesh:5000", f"ca={tmp_path / 'ca.pem'}")
         assert (code, out) == (0, "store@alpha is placed, at revision 2; a push gives it effect\n")
-        code, out, _ = await mesh(mesh_of_one, "push", "alpha", "--plan", "f00", "--remove", "files/a", "--timeout", "3", "--json")
+        code, out, _ = await command(mesh_of_one, "push", "alpha", "--plan", "f00", "--remove", "files/a", "--timeout", "3", "--json")
         assert (code, json.loads(out)["machines"][0]["verdict"]) == (0, "in-force")
-        assert (await mesh(mesh_of_one, "remove", "store", "alpha"))[0] == 0
-        assert (await mesh(mesh_of_one, "plan"))[:2] == (0, "fingerprint f00\n")
+        assert (await command(mesh_of_one, "remove", "store", "alpha"))[0] == 0
+        assert (await command(mesh_of_one, "plan"))[:2] == (0, "fingerprint f00\n")
     assert [one.ask for one in asked.asked] == [
         Place(module="store", machine="alpha", parameters={"address": "s.mesh:5000", "ca": "PEM"}),
         Push(machines=("alpha",), plan="f00", remove=("files/a",), patience=3.0),
@@ -105,11 +78,11 @@ async def test_each_act_reaches_the_controller_under_the_operators_login(
     ],
 )
 async def test_each_way_of_ending_has_its_exit(
-    mesh_of_one: FoundedMesh, broker: PrivateBroker, answer: Answering, code: Exit, words: str
+    command: "Command", mesh_of_one: FoundedMesh, responding: "Responding", answer: Answering, code: Exit, words: str
 ) -> None:
-    async with controller(mesh_of_one, broker) as asked:
+    async with responding(mesh_of_one, CONTROLLER, ANSWERS) as asked:
         await asked.say(Push, answer)
-        ended, out, err = await mesh(mesh_of_one, "push")
+        ended, out, err = await command(mesh_of_one, "push")
     assert (ended, out) == (code, "")
     assert words in err
 
@@ -125,11 +98,11 @@ async def test_each_way_of_ending_has_its_exit(
     ],
 )
 async def test_with_json_there_is_one_document_also_where_there_is_no_outcome(
-    mesh_of_one: FoundedMesh, arguments: tuple[str, ...], code: Exit
+    command: "Command", mesh_of_one: FoundedMesh, arguments: tuple[str, ...], code: Exit
 ) -> None:
     (mesh_of_one.context / "broker").write_text("127.0.0.1:1\n")
     (mesh_of_one.context / "state-root").write_text("/nowhere\n")
-    ended, out, err = await mesh(mesh_of_one, *arguments, "--json")
+    ended, out, err = await command(mesh_of_one, *arguments, "--json")
     document = json.loads(out)
     assert (ended, document["outcome"], document["exit"]) == (code, "ended", code)
     assert document["why"]
@@ -182,44 +155,44 @@ async def test_a_stdout_that_takes_no_more_is_said(mesh_of_one: FoundedMesh) -> 
     assert err.decode() == "mesh: stdout took no more; what was asked is done all the same: No space left on device\n"
 
 
-async def test_a_broker_that_is_not_there_is_waited_for_no_longer_than_told(mesh_of_one: FoundedMesh) -> None:
+async def test_a_broker_that_is_not_there_is_waited_for_no_longer_than_told(command: "Command", mesh_of_one: FoundedMesh) -> None:
     (mesh_of_one.context / "broker").write_text("127.0.0.1:1\n")
-    code, _, err = await mesh(mesh_of_one, "push", "--wait", "0.5")
+    code, _, err = await command(mesh_of_one, "push", "--wait", "0.5")
     assert code == Exit.NO_SESSION
     assert "within 0.5 s: reach: " in err
     assert "127.0.0.1:1" in err
 
 
-async def test_a_refused_login_ends_it_at_once(mesh_of_one: FoundedMesh) -> None:
+async def test_a_refused_login_ends_it_at_once(command: "Command", mesh_of_one: FoundedMesh) -> None:
     (mesh_of_one.context / "credentials" / "password").write_text("another\n")
-    code, _, err = await mesh(mesh_of_one, "push", "--wait", "60")
+    code, _, err = await command(mesh_of_one, "push", "--wait", "60")
     assert code == Exit.NO_SESSION
     assert "somebody must act: login: " in err
 
 
-async def test_status_needs_no_broker(mesh_of_one: FoundedMesh) -> None:
+async def test_status_needs_no_broker(command: "Command", mesh_of_one: FoundedMesh) -> None:
     (mesh_of_one.state_root / "web@alpha").mkdir()
     (mesh_of_one.state_root / "not an identity").mkdir()
     snapshot = {"identity": "host@alpha", "state": "waiting", "stage": "reach", "cause": {"text": "refused"}, "since": "s", "attempts": 4}
     async with serve_state(mesh_of_one.state_root / "host@alpha", lambda: snapshot):
-        code, out, _ = await mesh(mesh_of_one, "status", "--json")
+        code, out, _ = await command(mesh_of_one, "status", "--json")
         assert code == 0
         states = json.loads(out)["runtimes"]
         assert states["host@alpha"] == snapshot
         assert states["web@alpha"]["state"] == "not running"
         assert list(states) == ["host@alpha", "web@alpha"]
-        code, out, _ = await mesh(mesh_of_one, "status")
+        code, out, _ = await command(mesh_of_one, "status")
     assert code == 0
     assert "not running" in out
 
 
-async def test_status_without_a_state_root_says_so(mesh_of_one: FoundedMesh) -> None:
+async def test_status_without_a_state_root_says_so(command: "Command", mesh_of_one: FoundedMesh) -> None:
     (mesh_of_one.context / "state-root").write_text("/nowhere\n")
-    assert (await mesh(mesh_of_one, "status"))[0] == Exit.UNREADABLE
-    code, _, err = await mesh(None, "status")
+    assert (await command(mesh_of_one, "status"))[0] == Exit.UNREADABLE
+    code, _, err = await command(None, "status")
     assert (code, "MESH_CONTEXT is not set" in err) == (Exit.NO_CONTEXT, True)
 
 
-async def test_a_wrong_parameter_is_a_wrong_command_line(mesh_of_one: FoundedMesh) -> None:
-    code, _, err = await mesh(mesh_of_one, "place", "store", "alpha", "nonsense")
+async def test_a_wrong_parameter_is_a_wrong_command_line(command: "Command", mesh_of_one: FoundedMesh) -> None:
+    code, _, err = await command(mesh_of_one, "place", "store", "alpha", "nonsense")
     assert (code, "'nonsense' is no parameter" in err) == (Exit.USAGE, True)
