@@ -1,7 +1,8 @@
 """Who is entitled to a grant, and who provides one: read from inventory and catalog together.
 
-A placement takes effect when it is made, and its end by the push of its machine; until then what it was granted stays. That a manifest
-cannot be read says nothing about what its module needs: it raises, so that the question stays unanswered.
+A placement takes effect when it is made, and its end by the push of its machine; until then what it was granted stays. A manifest that
+cannot be read says nothing about what its module needs, and an inventory that has lost history nothing about who is not placed: both raise,
+so that the question stays unanswered and nobody loses a grant by it.
 """
 
 from collections.abc import Collection
@@ -14,11 +15,15 @@ from mesh_runtime.contracts.granting import GrantTerms, Provider
 from mesh_runtime_controller import tables
 from mesh_runtime_controller.catalog import Catalog
 from mesh_runtime_controller.placing import FOUNDED
-from mesh_runtime_controller.records import machine_names
+from mesh_runtime_controller.records import machine_names, machines_ahead
 
 
 class UnknownManifest(LookupError):
     """A module is placed and its manifest cannot be read now. The text says why."""
+
+
+class LostHistory(Exception):
+    """A host reports more than this inventory has declared: what it does not know may be so all the same. The text says which."""
 
 
 async def is_placed(connection: AsyncConnection, identity: Identity, controller: Identity) -> bool:
@@ -40,8 +45,12 @@ async def recorded_key(connection: AsyncConnection, identity: Identity) -> str:
 async def read_terms(
     connection: AsyncConnection, catalog: Catalog, consumer: Identity, resource: str, controller: Identity
 ) -> GrantTerms | None:
-    """What holds for a grant of ``resource`` to ``consumer``; None: it is not placed, or does not need it. Raises ``UnknownManifest``."""
+    """What holds for a grant of ``resource`` to ``consumer``; None: it is not placed, or does not need it.
+
+    Raises ``UnknownManifest``, ``LostHistory``.
+    """
     if not await is_placed(connection, consumer, controller):
+        await _check_history(connection)
         return None
     if consumer.module not in catalog.manifests:
         raise UnknownManifest(f"{consumer} is placed: {catalog.missing(consumer.module)}")
@@ -51,7 +60,11 @@ async def read_terms(
 
 
 async def read_providers(connection: AsyncConnection, catalog: Catalog) -> tuple[Provider, ...]:
-    """Every placed provider with each type that it provides. What the founding placed provides nothing. Raises ``UnknownManifest``."""
+    """Every placed provider with each type that it provides. What the founding placed provides nothing.
+
+    Raises ``UnknownManifest``, ``LostHistory``.
+    """
+    await _check_history(connection)
     placed = await _placed(connection)
     unknown = sorted({one.module for one in placed} - catalog.manifests.keys())
     if unknown:
@@ -75,6 +88,11 @@ async def provided_already(connection: AsyncConnection, catalog: Catalog, types:
         for kind in catalog.manifests[row.module].provides
         if kind in types
     )
+
+
+async def _check_history(connection: AsyncConnection) -> None:
+    if ahead := await machines_ahead(connection):
+        raise LostHistory("; ".join(ahead))
 
 
 async def _placed(connection: AsyncConnection) -> set[Identity]:

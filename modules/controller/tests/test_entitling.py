@@ -10,7 +10,7 @@ from mesh_runtime import NotSent
 from mesh_runtime.contracts import Absent, BadName, Found, Refused
 from mesh_runtime.contracts.granting import GrantTerms, Provider, Providers
 from mesh_runtime.contracts.operating import Placed
-from mesh_runtime_controller.entitling import UnknownManifest
+from mesh_runtime_controller.entitling import LostHistory, UnknownManifest
 
 if TYPE_CHECKING:
     from conftest import Desk
@@ -70,6 +70,32 @@ async def test_an_inventory_that_cannot_be_read_is_not_absent(orders: "Desk") ->
         await orders.terms("orders@alpha")
     with pytest.raises(BadName):
         await orders.terms("orders")
+
+
+async def test_an_inventory_that_has_lost_history_does_not_say_who_is_not_placed(orders: "Desk") -> None:
+    """A backup from before the placement was made, and a machine that knows better.
+
+    Removal: modules/controller/mesh_runtime_controller/entitling.py: raise LostHistory("; ".join(ahead))
+    Assertion: assert await answered(orders) == ["placed"]
+    """
+    await orders.place("orders")
+    assert await answered(orders) == ["placed", "not placed", "providers"]
+    host = orders.hosts["beta"]
+    host.epoch, host.generation = 1, 7
+    await host.say("standing")
+    assert await answered(orders) == ["placed"]
+    async with orders.controller.store.write() as connection:
+        await connection.exec_driver_sql("DELETE FROM placements")
+    assert await answered(orders) == []
+
+
+async def answered(desk: "Desk") -> list[str]:
+    """Which questions have an answer."""
+    asks = {"placed": desk.terms("orders@alpha"), "not placed": desk.terms("orders@beta"), "providers": providers(desk)}
+    outcomes = dict(zip(asks, await asyncio.gather(*asks.values(), return_exceptions=True), strict=True))
+    lost = [str(one) for one in outcomes.values() if isinstance(one, LostHistory)]
+    assert all("beta reports generation 7" in words for words in lost)
+    return [name for name, one in outcomes.items() if not isinstance(one, LostHistory)]
 
 
 async def test_what_the_founding_placed_is_placed(orders: "Desk") -> None:
