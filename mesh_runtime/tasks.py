@@ -116,6 +116,22 @@ async def attempt(work: Awaitable[object]) -> Exception | None:
     return None
 
 
+class CalledExit(RuntimeError):
+    """A module's code called ``sys.exit()``."""
+
+
+async def not_exiting(work: Awaitable[object]) -> None:
+    """Await an author's code; its ``SystemExit`` is raised as ``CalledExit``, an error like any other.
+
+    asyncio lets ``SystemExit`` out of the loop from whatever task raised it, so that a library which calls it deep inside would end a
+    runtime without draining, with any exit code. A process ends by itself for the two reasons that the design names, and for no other.
+    """
+    try:
+        await work
+    except SystemExit as left:
+        raise CalledExit(f"the module's code called sys.exit({left.code!r})") from left
+
+
 def _place_of(task: asyncio.Task[Any]) -> str:
     """Return where a task waits: each coroutine from its first to the innermost, as `function (file:line)`."""
     places: list[str] = []

@@ -15,10 +15,9 @@ import structlog
 from mesh_runtime.asking import Scope, scoped
 from mesh_runtime.broker import BrokerAt, Session, open_session
 from mesh_runtime.logging import mask_text
-from mesh_runtime.runtime.exiting import not_exiting
 from mesh_runtime.runtime.wiring import Parts, Wiring
 from mesh_runtime.startup import PACES, Cause, Kind, RuntimeState, Stage, StageFault, climbing_waits, waiting
-from mesh_runtime.tasks import attempt
+from mesh_runtime.tasks import attempt, not_exiting
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -71,7 +70,7 @@ class Climber:
                 self.waits.reset()
                 self._said = None
                 log.info("ready", session=session.id)
-                raise _Lost(await session.ended())
+                raise _Lost(await self._over(session))
             except _Lost as lost:
                 why = str(lost)
                 if lost.fault is None:
@@ -89,9 +88,21 @@ class Climber:
                 await session.close()
             await asyncio.sleep(gap)
 
+    async def _over(self, session: Session) -> str:
+        """Stay until the session is lost, or a grant has ended without which this runtime is not ready; why."""
+        if self.parts.holder is None:
+            return await session.ended()
+        recalled = asyncio.ensure_future(self.parts.holder.recalled())
+        try:
+            either: list[asyncio.Future[Any]] = [recalled, session.lost]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            recalled.cancel()
+        return session.lost.result() if session.lost.done() else recalled.result()
+
     async def _climb_on(self, session: Session, wiring: Wiring) -> None:
         await self._stage(session, Stage.TOPOLOGY, wiring.topology)
-        await self._stage(session, Stage.GRANTS, _no_grants_yet)
+        await self._stage(session, Stage.GRANTS, wiring.grants)
         await self._stage(session, Stage.PREPARE, self._prepared)
         await self._stage(session, Stage.TOPOLOGY, wiring.listen)
         await self._stage(session, Stage.PROOF, wiring.prove)
@@ -181,7 +192,3 @@ class Climber:
         self._said, self._said_at = (stage, cause.code), now
         say = log.error if cause.kind is Kind.BLOCKED else log.warning
         say(str(cause.kind), stage=str(stage), code=cause.code, cause=cause.text, attempts=self.state.attempts, again_in=round(gap, 2))
-
-
-async def _no_grants_yet() -> None:
-    """The place of the stage ``grants``: nothing can need a grant until grants are built."""

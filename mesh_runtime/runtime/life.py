@@ -7,11 +7,11 @@ its end: one that ends unasked takes the session down and is started again, so t
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mesh_runtime.asking import Answer, Answerer, Asker, Scope
+from mesh_runtime.asking import Answer, Answerer, Asker, Scope, scoped
 from mesh_runtime.broker import BrokerAt
 from mesh_runtime.compose import Composer
 from mesh_runtime.contracts.composing import Compose
@@ -21,8 +21,8 @@ from mesh_runtime.contracts.rights import OPERATOR, rights_of
 from mesh_runtime.health.lag import LoopLag
 from mesh_runtime.health.serving import serve_state
 from mesh_runtime.logging import install_loop_hook
+from mesh_runtime.runtime.authoring import provided_by
 from mesh_runtime.runtime.climbing import Climber
-from mesh_runtime.runtime.exiting import not_exiting
 from mesh_runtime.runtime.manifest import manifest_of
 from mesh_runtime.runtime.module import ModuleRuntime
 from mesh_runtime.runtime.parked import about_parked
@@ -30,8 +30,11 @@ from mesh_runtime.runtime.threads import in_thread
 from mesh_runtime.runtime.wiring import Parts, Wiring
 from mesh_runtime.settings import ModuleSettings, RuntimeSettings, read_credentials
 from mesh_runtime.startup import PACES, RuntimeState, Stage, waiting
-from mesh_runtime.tasks import TaskOwner, attempt
+from mesh_runtime.tasks import TaskOwner, attempt, not_exiting
 from mesh_runtime.telling import Listener, Teller, Told
+
+if TYPE_CHECKING:
+    from mesh_runtime.grants.issuing import Issuer
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,6 +44,10 @@ EXIT_DEADLINE = 75  #: sysexits.h EX_TEMPFAIL: the operator's own limit for star
 
 #: Seconds that work under way may take once the runtime is told to stop; below the 10 s after which container engines kill.
 STOP_WITHIN = 8.0
+#: Seconds for leaving what is granted, which comes last: what is left of ``END_WITHIN``, within these bounds.
+END_WITHIN = 9.5
+LEAVE_AT_LEAST = 0.3
+LEAVE_AT_MOST = 2.0
 #: Seconds in which the broker must have confirmed that nothing new is sent here.
 UNBIND_WITHIN = 1.0
 #: Seconds before a part that ended unasked is started again, and for which it must then run before it counts as well.
@@ -60,10 +67,21 @@ def parts_of(
     if cls.slots:
         answers.append(composing(module, version, asker))
     told = [Told(tell, _handler(getattr(module, name)), f"{cls.__name__}.{name}") for name, tell in cls.told_methods.items()]
+    holder, issuer, provided = None, None, provided_by(cls)
+    if cls.granted_methods or provided is not None:
+        from mesh_runtime.runtime.granting import holder_of, issuer_for
+
+        if cls.granted_methods:
+            holder, more_told = holder_of(module, runtime.key_file, asker, teller)
+            told += more_told
+        if provided is not None:
+            issuer, more_answers, more_told = issuer_for(module, provided, asker, teller, state)
+            answers, told = answers + more_answers, told + more_told
     listener = Listener(identity, told, state)
     if listener.listens:
         answers.append(about_parked(str(identity), listener, state))
-    return module, Parts(identity, asker, Answerer(identity, answers, state), teller, listener)
+    parts = Parts(identity, asker, Answerer(identity, answers, state), teller, listener, holder, issuer, provided)
+    return module, parts
 
 
 def composing(module: ModuleRuntime, version: str, asker: Asker) -> Answer:
@@ -114,12 +132,18 @@ class Life:
             owner.start(self._serve(), "state")
             owner.start(self._keep(self.module), "keep")
             owner.start(self._climb(climber), "climb")
+            if self.parts.issuer is not None:
+                owner.start(self._issue(self.parts.issuer), "grants")
             if self.runtime.startup_deadline is not None:
                 owner.start(self._deadline(self.runtime.startup_deadline), "startup deadline", essential=False)
             await self._until_told()
+            leave_by = asyncio.get_running_loop().time() + END_WITHIN
             self.state.drain()
             await self._drain(climber)
             await owner.stop(0.8)
+            if self.parts.holder is not None:
+                left = leave_by - asyncio.get_running_loop().time()
+                await self.parts.holder.leave(max(LEAVE_AT_LEAST, min(LEAVE_AT_MOST, left)))
         if isinstance(self._failed, _DeadlinePassed):
             return EXIT_DEADLINE
         if self._failed is not None:
@@ -169,6 +193,23 @@ class Life:
             self.state.degrade("keep", f"keep raised {type(error).__name__}")
             log.error("keep raised and is started again", module=self.cls.module, exc_info=error)
             await asyncio.sleep(RESTART_GAP)
+
+    async def _issue(self, issuer: "Issuer") -> None:
+        """The issuer's sweeps: from the first time that the runtime is ready, since its ledger may need what ``prepare`` made ready."""
+        await self._ready_once()
+        while True:
+            with scoped(Scope(what="the sweeps of grants")):
+                error = await attempt(issuer.run())
+            self.state.degrade("grants", f"the sweeps of grants ended: {type(error).__name__}")
+            log.error("the sweeps of grants ended and begin again", exc_info=error)
+            await asyncio.sleep(RESTART_GAP)
+            self.state.degrade("grants", None)
+
+    async def _ready_once(self) -> None:
+        ready = asyncio.Event()
+        self.state.listen(lambda state: ready.set() if state.sessions else None)
+        if not self.state.sessions:
+            await ready.wait()
 
     async def _climb(self, climber: Climber) -> None:
         """Climbing. What is raised outside its stages is a fault of this library: shown, and climbed again from the start."""

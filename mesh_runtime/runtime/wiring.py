@@ -7,33 +7,46 @@ ready*, and unbound first when the runtime stops.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mesh_runtime.asking import Answerer, Asker
+from mesh_runtime.asking import Answerer, Asker, Scope, scoped
 from mesh_runtime.broker import ConfirmedChannel, Consumer, Delivery, Properties, Returned, Session, Wire
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.composing import Compose
 from mesh_runtime.contracts.declaring import SignedDeclaration
 from mesh_runtime.contracts.identity import Identity
+from mesh_runtime.contracts.outcomes import Unanswered
 from mesh_runtime.startup import Stage, StageFault, waiting
 from mesh_runtime.telling import Listener, Teller
 from mesh_runtime.telling.listening import PREFETCH
 
+if TYPE_CHECKING:
+    from mesh_runtime.contracts.granting import Resource
+    from mesh_runtime.grants.holding import Holder
+    from mesh_runtime.grants.issuing import Issuer
+
 log = structlog.stdlib.get_logger(__name__)
+
+#: Seconds for the one who issues a resource to say so.
+NAMED_WITHIN = 3.0
 
 PROOF_TYPE = "proof.1"
 
 
 @dataclass(slots=True)
 class Parts:
-    """The long-lived parts of a runtime that a session is attached to."""
+    """The long-lived parts of a runtime that a session is attached to. ``provides`` is what its issuer issues."""
 
     identity: Identity
     asker: Asker
     answerer: Answerer
     teller: Teller
     listener: Listener
+    holder: "Holder | None" = None
+    issuer: "Issuer | None" = None
+    provides: "type[Resource[Any]] | None" = None
 
 
 class Wiring:
@@ -91,6 +104,37 @@ class Wiring:
         parts.answerer.attach(main, lines)
         parts.teller.attach(confirmed)
         self._main, self._confirmed = main, confirmed
+
+    async def grants(self) -> None:
+        """Be the one issuer of what is provided, as long as this session stands; then have in force what is granted. Repeatable."""
+        if self._parts.provides is not None:
+            await self._be_its_issuer(self._parts.provides)
+        if self._parts.holder is not None:
+            with scoped(Scope(what="grants")):
+                await self._parts.holder.enter_all()
+
+    async def _be_its_issuer(self, provided: "type[Resource[Any]]") -> None:
+        queue = wire.provides_queue(provided.type_name())
+        try:
+            await self._session.declare_queue(queue, exclusive=True)
+        except StageFault as fault:
+            if fault.cause.code != "locked":
+                raise
+            raise await self._other_issuer(provided, queue) from None
+
+    async def _other_issuer(self, provided: "type[Resource[Any]]", queue: str) -> StageFault:
+        from mesh_runtime.runtime.granting import who_issues
+
+        try:
+            with scoped(Scope(what="grants")):
+                holder = await who_issues(provided, self._parts.asker, NAMED_WITHIN)
+        except Unanswered:
+            words = "a session that does not say whose it is: of an issuer that is not ready yet, or one that was lost"
+            return waiting(
+                Stage.GRANTS, "other-issuer", f"{self._me} does not issue {provided.type_name()}: {queue} is held by {words}", queue
+            )
+        words = f"{self._me} does not issue {provided.type_name()}: {holder} does, and a mesh has one issuer of a type of resource"
+        return waiting(Stage.GRANTS, "other-issuer", words, holder)
 
     async def listen(self) -> None:
         """Take tells: after ``prepare``, since a tell's handler may need what that made ready; and alone: not beside another consumer,

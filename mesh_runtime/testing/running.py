@@ -82,8 +82,18 @@ class Runtimes:
         await self.management.put_definitions({name: rows for name, rows in made.items() if name != "vhosts"})
         return directory
 
-    async def settings(self, cls: type[ModuleRuntime], machine: str) -> RuntimeSettings:
-        """The settings of a runtime of ``cls`` on ``machine``, its login made."""
+    def key_file(self, identity: Identity) -> Path:
+        """The file of this placement's key, which is drawn when it is first asked for: what ``MESH_KEY_FILE`` names."""
+        from mesh_runtime.trust.sealing import PrivateKey
+
+        path = self.directory / "keys" / f"{identity}.pem"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PrivateKey.generate().save(path)
+        return path
+
+    async def settings(self, cls: type[ModuleRuntime], machine: str, key_file: Path | None = None) -> RuntimeSettings:
+        """The settings of a runtime of ``cls`` on ``machine``, its login made; and its key, if it needs one and none is given."""
         identity = Identity(cls.module, machine)
         credentials = await self.login(identity, manifest_of(cls, VERSION))
         return RuntimeSettings(
@@ -94,13 +104,19 @@ class Runtimes:
             credentials=credentials,
             machine=machine,
             state_dir=self.directory / "state" / str(identity),
+            key_file=key_file or (self.key_file(identity) if cls.granted_methods else None),
             heartbeat=self.heartbeat,
         )
 
     @asynccontextmanager
-    async def run(self, cls: type[ModuleRuntime], machine: str = "alpha", own: ModuleSettings | None = None) -> AsyncIterator[Running]:
-        """Live one runtime of ``cls`` until the body ends; raises what its life raised."""
-        settings = await self.settings(cls, machine)
+    async def run(
+        self, cls: type[ModuleRuntime], machine: str = "alpha", own: ModuleSettings | None = None, key_file: Path | None = None
+    ) -> AsyncIterator[Running]:
+        """Live one runtime of ``cls`` until the body ends; raises what its life raised.
+
+        ``key_file`` is its placement's key, instead of one that is made for it; it may come later.
+        """
+        settings = await self.settings(cls, machine, key_file)
         state = RuntimeState(f"{cls.module}@{machine}", VERSION, os.getpid())
         life = Life(cls, VERSION, settings, own or cls.settings_class()(), state)
         running = Running(life, asyncio.create_task(life.run(), name=f"life of {state.identity}"))
