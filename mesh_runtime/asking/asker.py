@@ -13,7 +13,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import structlog
 from pydantic import ValidationError
@@ -42,6 +42,13 @@ LONGEST_BUDGET = 86_400.0
 MOST_BACKLOG = 8 * 1024 * 1024
 
 
+class _Cut(NamedTuple):
+    """How an ask ended without an answer. The question's own words are put to it where it was asked: its author's code runs in them."""
+
+    reason: Reason
+    detail: str
+
+
 @dataclass(slots=True)
 class _Pending:
     """An ask in flight. ``expected`` holds the identities that must all answer, or is empty where the first rightful reply ends it."""
@@ -49,7 +56,7 @@ class _Pending:
     ask: Ask[Any]
     module: str
     deadline: float
-    ended: asyncio.Future[Missing | Delivery | dict[str, Delivery]]
+    ended: asyncio.Future[_Cut | Delivery | dict[str, Delivery]]
     expected: frozenset[str] = frozenset()
     replies: dict[str, Delivery] = field(default_factory=dict)
 
@@ -95,7 +102,7 @@ class Asker:
         """The session is over: whatever was asked in it is unanswered."""
         self._session = self._wire = None
         for pending in list(self._pending.values()):
-            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.SESSION_LOST, detail=why))
+            self._end(pending, _Cut(Reason.SESSION_LOST, why))
 
     # ------------------------------------------------------------------------------------------------ asking
 
@@ -292,7 +299,8 @@ class Asker:
         timer = loop.call_at(pending.deadline, self._expire, message_id)
         try:
             line.publish(exchange, key, ask.model_dump_json().encode(), properties)
-            return await pending.ended
+            ended = await pending.ended
+            return Missing(question=label_of(ask), reason=ended.reason, detail=ended.detail) if isinstance(ended, _Cut) else ended
         except (TooLarge, PydanticSerializationError) as unsendable:
             return Missing(question=label_of(ask), reason=Reason.REFUSED, detail=str(unsendable))
         except (SessionLost, ChannelLost) as lost:
@@ -309,9 +317,9 @@ class Asker:
             self._end(pending, pending.replies)
         else:
             on = pending.module or "anybody"
-            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.TIME_OUT, detail=f"no answer from {on} in time"))
+            self._end(pending, _Cut(Reason.TIME_OUT, f"no answer from {on} in time"))
 
-    def _end(self, pending: _Pending, how: Missing | Delivery | dict[str, Delivery]) -> None:
+    def _end(self, pending: _Pending, how: _Cut | Delivery | dict[str, Delivery]) -> None:
         if not pending.ended.done():
             pending.ended.set_result(how)
 
@@ -330,7 +338,7 @@ class Asker:
             self._drop(reply, "late-replies", f"{reply.user_id} answered after the budget")
         elif reply.received > pending.deadline:
             late = f"{reply.user_id} answered {reply.received - pending.deadline:.3f} s after the budget"
-            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.LATE, detail=late))
+            self._end(pending, _Cut(Reason.LATE, late))
         elif pending.expected:
             pending.replies.setdefault(reply.user_id, reply)
             if pending.expected <= pending.replies.keys():
@@ -343,7 +351,7 @@ class Asker:
         pending = self._pending.get(returned.message_id)
         if pending is not None:
             detail = f"nobody listens to {returned.routing_key} ({returned.reply_code} {returned.reply_text})"
-            self._end(pending, Missing(question=label_of(pending.ask), reason=Reason.NOBODY, detail=detail))
+            self._end(pending, _Cut(Reason.NOBODY, detail))
 
     def _may_answer(self, login: str, pending: _Pending) -> bool:
         if pending.expected:
@@ -368,7 +376,7 @@ class Asker:
 
 
 #: Refusals that the answerer's library gives because the ask itself could not be handled: no outcome, whatever the contract allows.
-_NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "not-authorised"})
+_NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "session-lost", "not-authorised"})
 #: Refusals that it gives because the handler failed: an outcome where the contract allows one, and no answer on which a compose may rest.
 _HANDLER_FAILED = frozenset({"error", "time-out", "wrong-type"})
 
@@ -385,7 +393,13 @@ def _enter_outcomes(attempts: tuple[Attempt, ...], outcomes: Collection[Any]) ->
 
 
 def _rested(label: str, outcome: Any) -> Rested:
-    kind = "absent" if isinstance(outcome, Absent) else "found"
-    fingerprint = hashlib.sha256(outcome.model_dump_json(exclude={"by", "revision"}).encode()).hexdigest()
+    kind: Literal["found", "absent", "refused"] = "found"
+    words = {"by", "revision"}
+    if isinstance(outcome, Absent):
+        kind = "absent"
+    elif isinstance(outcome, Refused):
+        kind = "refused"
+        words |= {"why", "unanswered"}  # which may quote a time or a port: the same refusal has not moved
+    fingerprint = hashlib.sha256(outcome.model_dump_json(exclude=words).encode()).hexdigest()
     by, revision = getattr(outcome, "by", ""), getattr(outcome, "revision", 0)
     return Rested(question=label, outcome=kind, by=by, revision=revision, fingerprint=fingerprint)

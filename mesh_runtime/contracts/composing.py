@@ -19,12 +19,15 @@ class Machine(BaseModel):
 
 
 class Rested(BaseModel):
-    """An answer on which a compose rests. ``fingerprint`` is the SHA-256 of the answer, so that a moved answer is seen."""
+    """An answer on which a compose rests. ``fingerprint`` is the SHA-256 of the answer, so that a moved answer is seen.
+
+    A refusal is one where the contract allows it: its author goes on without what was refused. Its words are no part of the fingerprint.
+    """
 
     model_config = ConfigDict(defer_build=True, frozen=True)
 
     question: str
-    outcome: Literal["found", "absent"]
+    outcome: Literal["found", "absent", "refused"]
     by: str
     revision: int
     fingerprint: str
