@@ -129,6 +129,12 @@ class Answerer:
     def _stopped(self) -> Refused:
         return Refused(code="stopping", why=f"{self._me} is stopping", again=True)
 
+    def _cut(self) -> Refused:
+        """What the asker is told of a handler that was cancelled, if there is a session to tell it by: perhaps the next one."""
+        if self._stopping:
+            return self._stopped()
+        return Refused(code="session-lost", why=f"{self._me} lost its session while it was at it", again=True)
+
     def _accept(self, level: Level, delivery: Delivery) -> None:
         self._settle(level, delivery)
         task = asyncio.get_running_loop().create_task(self._answer(level, delivery), name=f"answer {delivery.type}")
@@ -204,7 +210,7 @@ class Answerer:
                 return _json(self._raised(answer, error))
             if self._wire is None:
                 raise
-            return _json(self._stopped())
+            return _json(self._cut())
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the message boundary: an author's sys.exit() must not end the process either
@@ -301,7 +307,9 @@ def _read(ask: type[Ask[Any]], body: bytes) -> Ask[Any]:
 def _json(outcome: Outcome) -> bytes:
     """The outcome as it travels. A refusal is words for people, and whoever wrote them may have quoted an error: they leave masked."""
     if isinstance(outcome, Refused):
-        unanswered = tuple(one.model_copy(update={"detail": mask_text(one.detail)}) for one in outcome.unanswered)
+        unanswered = tuple(
+            one.model_copy(update={"question": mask_text(one.question), "detail": mask_text(one.detail)}) for one in outcome.unanswered
+        )
         outcome = outcome.model_copy(update={"why": mask_text(outcome.why), "unanswered": unanswered})
     return outcome.model_dump_json().encode()
 
