@@ -186,6 +186,8 @@ def _live(module: str, cls: "type[ModuleRuntime]", loaded: "Loaded[ModuleSetting
     with asyncio.Runner() as runner:
         try:
             code = runner.run(live())
+        except SystemExit as left:  # asyncio lets it out of the loop from whatever task raised it: an author's own, outside every handler
+            raise RuntimeError(f"a task that the module started called sys.exit({left.code!r})") from left
         finally:
             signals.leaving()
             _leave_within(LEAVE_WITHIN, code)

@@ -1,6 +1,7 @@
 """Runtimes that behave in the ways in which authors' code behaves while a process starts and stops. They are run as processes."""
 
 import asyncio
+import sys
 import time
 
 from mesh_runtime import Absent, Found, answers, told
@@ -53,6 +54,22 @@ class Blocking(Sage):
             while (self.state_dir / "block").exists():
                 time.sleep(0.02)  # noqa: ASYNC251
             await asyncio.sleep(0.02)
+
+
+class Leaving(Sage):
+    """A task of its own making calls ``sys.exit(3)`` once the file ``leave`` stands in its state directory."""
+
+    module = "sage"
+
+    async def keep(self) -> None:
+        """Starts the task, and waits."""
+        task = asyncio.get_running_loop().create_task(self._leave())
+        await asyncio.wait([task])
+
+    async def _leave(self) -> None:
+        while not (self.state_dir / "leave").exists():
+            await asyncio.sleep(0.02)
+        sys.exit(3)
 
 
 class Careless(Sage):

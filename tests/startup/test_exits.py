@@ -13,7 +13,7 @@ from mesh_runtime.testing.running import Runtimes
 from mesh_runtime.testing.waiting import until
 from tests.parts import Sage
 from tests.startup.launching import Launcher, environment
-from tests.startup.parts import Careless, Unready
+from tests.startup.parts import Careless, Leaving, Unready
 
 
 def run(*arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -108,6 +108,16 @@ async def test_keep_that_raises_is_shown_as_degraded_and_started_again_and_ends_
     (process.states.directory / "careful").touch()
     await process.states.until(lambda one: one["degraded"] == [], within=5)
     assert (process.restarts, await process.stop()) == (0, 0)
+
+
+async def test_an_exit_that_a_task_of_the_authors_calls_is_an_error_outside_every_handler(launch: Launcher, runtimes: Runtimes) -> None:
+    """The loop lets it out from whatever task raised it; its code is the author's, and would pass for one of the runtime's own."""
+    process = await launch.on(runtimes, Leaving)
+    await process.states.until_ready(within=15)
+    (process.states.directory / "leave").touch()
+    assert await process.ended(10) == 70
+    (said,) = process.logs.records(event="an error outside every stage and handler ends the process")
+    assert "sys.exit(3)" in said["exception"]
 
 
 def _kept(process: RuntimeProcess) -> int:
