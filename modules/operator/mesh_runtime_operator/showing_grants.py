@@ -79,10 +79,7 @@ def _row(row: GrantRow) -> dict[str, Any]:
 
 
 def _rows(said: Sequence[Said]) -> list[GrantRow]:
-    """Who issued a grant is the login that the broker validated, whatever a row says."""
-    rows = [
-        row.model_copy(update={"issuer": one.issuer}) for one in said if isinstance(one.outcome, GrantsShown) for row in one.outcome.rows
-    ]
+    rows = [row for one in said if isinstance(one.outcome, GrantsShown) for row in one.outcome.rows]
     return sorted(rows, key=lambda row: (row.consumer, row.resource, row.sequence))
 
 

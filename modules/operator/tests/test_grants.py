@@ -36,7 +36,7 @@ ORDERS = GrantRow(
     confirmed="2026-11-30T10:00:01.000+00:00",
 )
 OLD = ORDERS.model_copy(update={"sequence": 2, "state": "retiring", "login": "mesh-6", "detail": "it is in use still"})
-BILLS = GrantRow(consumer="bills@beta", resource="cache.1/bills", issuer="somebody@else", state="issued", sequence=1, login="c1")
+BILLS = GrantRow(consumer="bills@beta", resource="cache.1/bills", issuer="cache@beta", state="issued", sequence=1, login="c1")
 PROVIDERS = (Provider(identity="cache@beta", type="cache.1"), Provider(identity="database@alpha", type="database.1"))
 OF_CONTROLLER: dict[type, Answering] = {
     Place: Placed(revision=2, changed=True),
