@@ -15,6 +15,8 @@ from mesh_runtime.grants.retiring import Retirer
 from mesh_runtime.grants.states import in_force, newest_in_force, reopened, revoked, rows, servable
 from mesh_runtime.grants.trying import Failed
 
+_PENDING = "was issued before and is not confirmed yet; no other was made"
+
 
 class Acts:
     """Operators' acts on the grants of one issuer. Each may raise Fault."""
@@ -64,7 +66,7 @@ class Acts:
                     return Refused(code="no-key", why=why, again=True)
                 newest = in_force(record)[-1]
                 if newest.state == "issued" and servable(record, newest, self._issuer):
-                    return await self._told(record, newest, f"{newest.login} was issued before and is not confirmed yet; no other was made")
+                    return await self._told(record, newest, f"{newest.login} {_PENDING}")
                 try:
                     made = await self._maker.renew(record)
                 except Moved:

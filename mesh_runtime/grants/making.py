@@ -56,7 +56,8 @@ class Maker:
             return Failed("bad-key", f"{record.consumer} asks with a key that cannot be used: {bad}", again=False)
         drawn = Login(sequence=sequence, login=name, state="drawn", key=key, sealed=sealed, issuer=self._issuer, since=self._clock())
         older = tuple(retiring(one) if one.state == "drawn" else one for one in record.logins)
-        record = await self._records.write(record.model_copy(update={"key": key, "sequence": sequence, "logins": (*older, drawn)}))
+        wanted = record.model_copy(update={"key": key, "sequence": sequence, "logins": (*older, drawn)})
+        record = await self._records.write(wanted)
         owner = Identity.parse(record.consumer).module
         access = await self._made(Claim(resource, record.consumer, owner, name, SecretStr(secret), sequence))
         if isinstance(access, Failed):

@@ -1,5 +1,6 @@
 """``Provides``: what the author of a provisioner writes. The ledger, the secrets, sealing, rotation and revocation are the library's."""
 
+import inspect
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args, get_origin
 
@@ -53,6 +54,9 @@ class Provides(Generic[R, A]):
         missing = [name for name in ("make", "check", "retire", "logins") if getattr(cls, name) is getattr(Provides, name)]
         if missing:
             raise ContractError(f"{cls.__name__} provides {resource.__name__} and has no {', '.join(missing)}: write each as `async def`")
+        plain = [name for name in ("make", "check", "retire", "logins") if not inspect.iscoroutinefunction(getattr(cls, name))]
+        if plain:
+            raise ContractError(f"{cls.__name__}.{plain[0]} must be `async def`: what may block in it belongs into asyncio.to_thread")
         if cls.ledger is Provides.ledger:
             raise ContractError(f"{cls.__name__} provides {resource.__name__} and has no ledger: write `def ledger(self) -> Ledger`")
         cls.provided = resource

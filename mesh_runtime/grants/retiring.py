@@ -49,7 +49,9 @@ class Retirer:
         names = await self.logins()
         if isinstance(names, Failed):
             return names
-        return Failed("not-gone", f"{author}.retire returned, and {login} is still there") if login in names else None
+        if login in names:
+            return Failed("not-gone", f"{author}.retire returned, and {login} is still there")
+        return None
 
     async def finish(self, record: Record) -> tuple[tuple[str, ...], Failed | None]:
         """End all that is to end of this grant, as its record stands now. Returns what was ended, and what the last failure was.

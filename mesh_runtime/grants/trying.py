@@ -1,6 +1,7 @@
 """Calling what may fail in any way (an author's code, a ledger on a server that is down) and having its failure as a value, in words."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +17,9 @@ from mesh_runtime.tasks import attempt
 log = structlog.stdlib.get_logger(__name__)
 
 T = TypeVar("T")
+
+#: Failures whose traceback this process has logged, the last ones: what is tried for ever would fill the log with one and the same.
+_logged: deque[str] = deque(maxlen=64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +66,6 @@ async def trying(what: str, code: str, work: Awaitable[T], within: float) -> T |
     if isinstance(error, StageFault):
         return Failed(error.cause.code, mask_text(error.cause.text), again=error.cause.kind is Kind.WAITING)
     words = f"{what} raised {words_of(error)}"
-    log.warning("a grant is held up", what=words, exc_info=error)
+    log.warning("a grant is held up", what=words, exc_info=None if words in _logged else error)
+    _logged.append(words)
     return Failed(code, words, plain=True)
