@@ -12,6 +12,8 @@ from mesh_runtime.contracts.identity import check_name
 def _is_name(name: str) -> str:
     if name.startswith("pg-"):
         raise ValueError(f"a database's name is {name!r}: names that begin with 'pg-' are kept for the server")
+    if name in ("public", "none"):
+        raise ValueError(f"a database's name is {name!r}: PostgreSQL takes that word for something else than a role")
     return check_name("a database's name", name)
 
 
@@ -27,13 +29,12 @@ class DatabaseAccess(Access):
 
     def url(self) -> str:
         """The same as a URL, for a client that takes nothing else; everything in it is quoted. It holds the secret."""
-        user, password, name, host, mode = (
-            quote(one, safe="") for one in (self.user, self.password.get_secret_value(), self.dbname, self.host, self.sslmode)
-        )
-        return f"postgresql://{user}:{password}@/{name}?host={host}&port={self.port}&sslmode={mode}"
+        parts = {name: str(value) for name, value in self.fields().items()}
+        parts |= {name: quote(text, safe="") for name, text in parts.items()}
+        return "postgresql://{user}:{password}@/{dbname}?host={host}&port={port}&sslmode={sslmode}".format(**parts)
 
 
 class Database(Resource[DatabaseAccess], provided_by="database"):
-    """A database of this name, owned by the module that was first granted it. 1 to 63 of ``a-z``, ``0-9`` and ``-``."""
+    """A database, owned by the module that was first granted it. Its name: 1 to 63 of ``a-z``, ``0-9``, ``-``; not ``public`` or ``none``."""
 
     name: Annotated[str, AfterValidator(_is_name)]

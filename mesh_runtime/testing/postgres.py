@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -196,24 +196,34 @@ class PrivatePostgres:
 
     def query(self, text: str, *values: object, dbname: str = "postgres") -> list[tuple[Any, ...]]:
         """Run one statement as superuser, outside of any transaction, and return its rows."""
-        import psycopg  # not at the top: a run without a database pays nothing for it
-
-        fields = self.superuser | {"dbname": dbname, "connect_timeout": 10, "gssencmode": "disable"}
-        with psycopg.connect(**fields, autocommit=True, application_name=_OWN) as connection:
-            cursor = connection.execute(text.encode(), values or None)
-            return cursor.fetchall() if cursor.description else []
+        with self._session(dbname) as run:
+            return run(text, *values)
 
     def clean(self) -> None:
         """Make it as new, whatever was made in it: its settings, databases and roles. Its superuser and password stay."""
-        self.query("ALTER SYSTEM RESET ALL")
-        self.query("SELECT pg_reload_conf()")
-        databases = "SELECT quote_ident(datname) FROM pg_database WHERE datname NOT IN ('template0', 'template1')"
-        for (name,) in self.query(databases, dbname="template1"):
-            self.query(f"DROP DATABASE {name} WITH (FORCE)", dbname="template1")
-        roles = self.query("SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384", dbname="template1")
-        if roles:
-            self.query(f"DROP ROLE {', '.join(name for (name,) in roles)}", dbname="template1")
-        self.query("CREATE DATABASE postgres TEMPLATE template0", dbname="template1")
+        with self._session("template1") as run:
+            run("ALTER SYSTEM RESET ALL")
+            run("SELECT pg_reload_conf()")
+            for (name,) in run("SELECT quote_ident(datname) FROM pg_database WHERE datname NOT IN ('template0', 'template1')"):
+                run(f"DROP DATABASE {name} WITH (FORCE)")
+            for (name,) in run("SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384"):
+                run(f"DROP ROLE {name}")
+            run("CREATE DATABASE postgres TEMPLATE template0")
+
+    @contextlib.contextmanager
+    def _session(self, dbname: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+        import psycopg  # not at the top: a run without a database pays nothing for it
+        from psycopg.pq import ExecStatus
+
+        fields = self.superuser | {"dbname": dbname, "connect_timeout": 10, "gssencmode": "disable"}
+        with psycopg.connect(**fields, autocommit=True, application_name=_OWN) as connection:
+
+            def run(text: str, *values: object) -> list[tuple[Any, ...]]:
+                cursor = connection.execute(text.encode(), values or None)
+                gave_rows = cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
+                return cursor.fetchall() if gave_rows else []
+
+            yield run
 
     def logged(self, since: int = 0) -> str:
         """All that it logged, from an offset on (`len` of what it had logged before, in bytes: `log_size`)."""

@@ -56,7 +56,7 @@ async def make_database(connection: Connection, server: Server, mark: Mark) -> N
 
 async def _close_schema(connection: Connection, owner: str) -> None:
     """In the new database: the schema `public`, if it is still there, is the owner's alone. (Before 15 it is everybody's.)"""
-    if (await (await connection.execute("SELECT FROM pg_namespace WHERE nspname = 'public'")).fetchone()) is None:
+    if (await (await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'public'")).fetchone()) is None:
         return
     async with connection.transaction():
         await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
