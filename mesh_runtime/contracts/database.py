@@ -35,6 +35,6 @@ class DatabaseAccess(Access):
 
 
 class Database(Resource[DatabaseAccess], provided_by="database"):
-    """A database, owned by the module that was first granted it. Its name: 1 to 63 of ``a-z``, ``0-9``, ``-``; not ``public`` or ``none``."""
+    """A database, owned by the module that was first granted it. 1 to 63 of ``a-z``, ``0-9`` and ``-``; not ``public``, not ``none``."""
 
     name: Annotated[str, AfterValidator(_is_name)]
