@@ -150,7 +150,11 @@ def lines_of(code: Code) -> Iterator[tuple[str, str]]:
 
 RUN = [(code, command, shown) for code in CONSOLE for command, shown in lines_of(code) if command.startswith("mesh-runtime-")]
 ASKED = [command for code in CONSOLE for command, _ in lines_of(code) if command.startswith("mesh ")]
-SPANNED = [span for page in PAGES for span in re.findall(r"`(mesh (?:place|remove|plan|push|status)[^`\n]* [^`\n]*)`", page.read_text())]
+SPANNED = [
+    span
+    for page in PAGES
+    for span in re.findall(r"`(mesh (?:place|remove|plan|push|status|grants|rotate|revoke|rekey)[^`\n]* [^`\n]*)`", page.read_text())
+]
 
 
 def test_every_line_of_a_console_is_checked() -> None:
