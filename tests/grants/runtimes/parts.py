@@ -14,7 +14,8 @@ from mesh_runtime.contracts.manifest import Manifest
 from mesh_runtime.contracts.outcomes import Absent, Refused
 from mesh_runtime.grants.sqlite import SqliteLedger
 from mesh_runtime.testing.responder import MakeResponder, Responder
-from mesh_runtime.testing.running import Runtimes
+from mesh_runtime.testing.running import Running, Runtimes
+from mesh_runtime.testing.waiting import until
 from tests.grants.parts import ONE, Maker, StandInServer, Thing, ThingAccess, act
 from tests.raw import broker_at
 
@@ -186,3 +187,11 @@ async def done(runtimes: Runtimes, what: str, consumer: str = "shop@alpha", reso
     outcome = await operate(runtimes, act(what, consumer, resource))
     assert isinstance(outcome, GrantsShown), outcome
     return outcome
+
+
+async def stands_at(one: Running, state: str, code: str, within: float = 10.0) -> str:
+    """Wait until it stands at ``grants`` in this state with this code; the cause's words."""
+    await until(lambda: (one.state.state, one.state.cause and one.state.cause.code) == (state, code), f"{state} {code}", within=within)
+    assert str(one.state.stage) == "grants"
+    assert one.state.cause is not None
+    return one.state.cause.text
