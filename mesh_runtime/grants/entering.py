@@ -103,8 +103,9 @@ class Entered:
         if task.done():
             raise self._error or NeverEntered(f"{self.where} ended as soon as it was entered")
 
-    async def leave(self, within: float = LEAVE_WITHIN) -> None:
-        """Leave it, by force after ``within`` seconds. What it raises is logged. Twice is once."""
+    async def leave(self, within: float | None = None) -> None:
+        """Leave it, by force after ``within`` seconds (``LEAVE_WITHIN``). What it raises is logged. Twice is once."""
+        within = LEAVE_WITHIN if within is None else within
         self._leaving.set()
         if self._task is None:
             return
