@@ -206,8 +206,8 @@ async def test_the_end_with_a_placement_cut_anywhere_is_done_by_the_next_sweep(t
 async def test_b60_cut_at_each_step_of_a_rotation_the_consumer_works_without_a_gap(tmp_path: Path) -> None:
     """B60: before the record, after it, after the server was changed, after the answer was recorded, before the confirmation.
 
-    Removal: mesh_runtime/grants/making.py: record = await self._records.write(wanted)
-    Assertion: set(self.mesh.server.accounts) <= recorded
+    Removal: mesh_runtime/grants/sweeping.py: await self._retire(record, sweep)
+    Assertion: list((await self.mesh.states()).values()) == ["confirmed"]
     """
     worlds: list[World] = []
 
