@@ -5,10 +5,11 @@ and what was written there), `floor.json` (mesh, greatest epoch and generation e
 (below which number all reports are). Two of them bound a replay, so one damaged file opens nothing; with both lost, whatever the
 controller's key has signed is taken, since refusing all for ever would leave the machine to nobody.
 
-A file that cannot be read is set aside as `<name>.damaged-<time>` and said; it never means *empty*: what stands on the machine stays, and
+A file that is damaged is set aside as `<name>.damaged-<time>` and said; it never means *empty*: what stands on the machine stays, and
 only a declaration above the greatest number known in what is left is accepted. All writing is done under one lock, also between processes.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,8 @@ FLOOR = "floor.json"
 REPORTS = "reports.json"
 LOCK = "lock"
 _PRIVATE = 0o600
+#: Errors of reading that say something of the file itself, and not of this process or this moment.
+_OF_THE_FILE = frozenset({errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 #: Numbers of reports that are reserved on disk at once, so that not every look at the machine writes.
 _RESERVED = 1000
 
@@ -94,7 +97,7 @@ class Superseded(Exception):
 
 
 class Store:
-    """The state directory of one host. Every method that names it must be called under `locked`."""
+    """The state directory of one host. Every method that names it is called under `locked`, and raises OSError if it cannot be used."""
 
     def __init__(self, directory: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.directory = directory
@@ -206,8 +209,13 @@ class Store:
             return model.model_validate_json((self.directory / name).read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValidationError) as unreadable:
-            self._set_aside(name, f"{type(unreadable).__name__}" if isinstance(unreadable, ValidationError) else str(unreadable))
+        except ValidationError as unsound:
+            self._set_aside(name, type(unsound).__name__)
+            return None
+        except OSError as unreadable:
+            if unreadable.errno not in _OF_THE_FILE:  # of this moment: what stands there may be sound
+                raise
+            self._set_aside(name, str(unreadable))
             return None
 
     def _set_aside(self, name: str, why: str) -> None:

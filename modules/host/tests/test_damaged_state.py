@@ -1,5 +1,7 @@
 """The host's own state is damaged: it starts, says so, wipes nothing and lets no replay in (field case B49)."""
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,6 +59,31 @@ def test_a_state_file_that_is_a_directory_is_set_aside_too(hostroot: "HostRoot")
     host = hostroot.host()
     assert [one.state for one in host.applier.bring().elements] == ["in-force", "in-force"]
     assert "ledger.json" in host.store.damage()[0]
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_what_cannot_be_read_just_now_is_not_taken_for_damaged(hostroot: "HostRoot", monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A process without descriptors or memory to spare must not put away what stands there, and with it what it bounds a replay by."""
+    host = hostroot.host()
+    host.take(hostroot.files(7, FILES))
+    host.applier.bring()
+    before = {one.name: one.read_bytes() for one in hostroot.state_dir.iterdir()}
+    read = Path.read_bytes
+
+    def exhausted(path: Path) -> bytes:
+        if path.name == name:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return read(path)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Path, "read_bytes", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            host.applier.bring()
+        with pytest.raises(OSError, match="Too many open files"):
+            host.take(hostroot.files(8, FILES))
+    assert {one.name: one.read_bytes() for one in hostroot.state_dir.iterdir()} == before
+    assert host.store.damage() == ()
+    assert [one.state for one in host.applier.bring().elements] == ["in-force", "in-force"]
 
 
 def test_without_its_ledger_the_host_still_refuses_to_drop_what_it_put_there(hostroot: "HostRoot") -> None:
