@@ -82,9 +82,9 @@ class Reporter:
         if error is None:
             self._said = ""
             return True
-        if isinstance(error, TooLarge) and waiting.report.elements:
+        if isinstance(error, TooLarge) and (shorter := _shortened(waiting.report, error)) != waiting.report:
             log.error("a report is too large to be told: it goes without its elements", error=str(error))
-            waiting.report = _without_elements(waiting.report, error)
+            waiting.report = shorter
         words = f"{type(error).__name__}: {error}" if not isinstance(error, SendUnknown) else "it is unknown whether it arrived"
         if words != self._said:
             self._said = words
@@ -93,7 +93,9 @@ class Reporter:
         return False
 
 
-def _without_elements(report: Report, error: TooLarge) -> Report:
+def _shortened(report: Report, error: TooLarge) -> Report:
+    if not report.elements:  # a refusal may name all that it would have taken away
+        return report.model_copy(update={"why": report.why[:WHY_LIMIT]})
     many = f"{len(report.elements)} elements are too many for one message ({error})"
     why = f"what stands cannot be told, {many}; {report.verdict}: {report.why}"
     verdict: Verdict = "refused" if report.verdict == "refused" else "failed"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from mesh_runtime.contracts import Report
 from mesh_runtime.testing.waiting import until
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_report_that_no_message_can_hold_is_a_failure_without_elements_and_blocks_no_other(hostroot: "HostRoot") -> None:
-    """Held by: ``_without_elements``."""
+    """Held by: ``_shortened``."""
     hostroot.ears.limit = 5000
     many = {f"/etc/{number}": "" for number in range(100)}
     async with hostroot.running() as host:
@@ -21,3 +22,19 @@ async def test_a_report_that_no_message_can_hold_is_a_failure_without_elements_a
     assert (first.verdict, first.elements) == ("failed", ())
     assert "100 elements are too many for one message" in first.why
     assert hostroot.ears.heard[-1].generation == 2
+
+
+def refusals(hostroot: "HostRoot") -> list[Report]:
+    return [one for one in hostroot.ears.heard if one.verdict == "refused"]
+
+
+async def test_a_refusal_whose_reason_alone_is_too_long_is_told_shortened_and_blocks_no_other(hostroot: "HostRoot") -> None:
+    """It names every element that would have gone, and there may be nothing else to leave out."""
+    hostroot.ears.limit = 5000
+    async with hostroot.running() as host:
+        why = "unnamed-removal: " + "x" * 9000
+        refused = Report(machine="node-1", mesh="", epoch=1, generation=1, verdict="refused", why=why, elements=(), knows=())
+        host.reporter.put(refused)
+        host.reporter.put(refused.model_copy(update={"generation": 2, "why": "short"}))
+        first, second = await until(lambda: len(told := refusals(hostroot)) == 2 and told, "both told")
+    assert (first.verdict, first.why[:17], second.why) == ("refused", "unnamed-removal: ", "short")
