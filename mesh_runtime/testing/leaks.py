@@ -9,6 +9,7 @@ import gc
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,11 @@ def _sockets() -> list[str]:
 
 
 def _children() -> list[int]:
-    files = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for file in files for pid in file.read_text().split()]
+    pids: list[int] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since; its children are another's now
+            pids += map(int, file.read_text().split())
+    return pids
 
 
 def _describe(link: str) -> str:

@@ -1,6 +1,10 @@
 """A test that leaves something behind fails, and is told what; one that leaves nothing passes."""
 
+import threading
+
 import pytest
+
+from mesh_runtime.testing.leaks import _children
 
 CLEAN = """
     import asyncio
@@ -76,3 +80,24 @@ def test_what_a_test_leaves_behind_fails_it_and_is_named(pytester: pytest.Pytest
 def test_what_ends_right_after_the_test_is_no_leak(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CLEAN)
     pytester.runpytest_subprocess("-o", "asyncio_mode=auto", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_threads_that_end_while_they_are_looked_at_fail_no_test() -> None:
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            threads = [threading.Thread(target=int) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        for _ in range(2000):
+            _children()  # raised FileNotFoundError once in some hundred looks
+    finally:
+        over.set()
+        coming.join()
