@@ -98,7 +98,7 @@ class Held:
 
     async def _obtained(self, key: PrivateKey) -> Entered:
         try:
-            outcome = await self._asked(key)
+            outcome = await self._consumer.ask(ask_for(type(self.resource))(resource=self.resource, key=str(key.public_key)))
         except Unanswered as unanswered:
             if unanswered.reasons == (Reason.NOBODY,):
                 words = f"{self._text} is provided by the module {self._on!r}, and no runtime of it is there"
@@ -112,9 +112,6 @@ class Held:
     @property
     def _on(self) -> str:
         return type(self.resource).provided_by
-
-    async def _asked(self, key: PrivateKey) -> Granted | Refused:
-        return await self._consumer.ask(ask_for(type(self.resource))(resource=self.resource, key=str(key.public_key)))
 
     async def _entered(self, grant: Grant) -> Entered:
         """Entering is the trial. Raises StageFault (grants) for whatever the author's code raises."""
@@ -185,13 +182,14 @@ class Held:
 
     async def revoked(self, tell: GrantRevoked, sender: str) -> None:
         """It has ended: leave it, and have the stages climbed again, where the issuer says why. One that was told before the grant that is
-        in force now was given changes nothing: the issuer is asked, since only its answer is of now."""
+        in force now was issued changes nothing.
+        """
         if self._mine("revoked", sender) is None:
             return
         async with self._turn:
             now = self._now
-            if now is None or await self._stands(now.grant):
-                log.info("a grant stands that was told to be revoked before", resource=self._text, why=mask_text(tell.why))
+            if now is None or tell.sequence < now.grant.sequence:
+                log.info("a grant was issued after the one that is revoked", resource=self._text, revoked=tell.sequence)
                 return
             why = f"the grant of {self._text} was revoked by {sender}: {mask_text(tell.why)}"
             log.error("a grant is revoked", resource=self._text, sequence=now.grant.sequence, issuer=sender, why=mask_text(tell.why))
@@ -199,13 +197,6 @@ class Held:
             self._now = None
             await asyncio.gather(*(self._leave(one) for one in [now, *self._old]))
         self._consumer.again(why)
-
-    async def _stands(self, grant: Grant) -> bool:
-        try:
-            outcome = await self._asked(read_key(self._consumer.key_file))
-        except (Unanswered, StageFault):
-            return False
-        return isinstance(outcome, Granted) and (outcome.by, outcome.sequence) == (grant.issuer, grant.sequence)
 
     def _mine(self, what: str, sender: str) -> Entered | None:
         """The one in force, if ``sender`` issued it; else it is said, and nothing is done."""
