@@ -32,6 +32,7 @@ async def test_b32_older_and_repeated_generations_are_answered_stale_and_the_new
         for number in (5, 7, 6, 7):
             await host.declared(sent[number])
         await until(lambda: host.store.floor().told and host.store.floor().generation == 7, "the verdict on 7 told")
+        await until(lambda: any(one.generation == 6 for one in hostroot.ears.heard), "the answer to 6")
     before = len(hostroot.ears.heard)
     async with hostroot.running() as restarted:
         await until(lambda: len(hostroot.ears.heard) > before, "what stands at the start")

@@ -175,7 +175,7 @@ def test_the_hosts_own_state_and_key_are_closed_to_every_declaration(hostroot: "
 async def test_a_refusal_is_told_with_why_and_what_stands(hostroot: "HostRoot") -> None:
     async with hostroot.running() as host:
         await host.declared(hostroot.declaration(4, MOTD))
-        await until(lambda: hostroot.ears.heard, "a report on generation 4")
+        await until(lambda: [one for one in hostroot.ears.heard if one.verdict == "in-force"], "the verdict on 4")
         await host.declared(hostroot.declaration(5))
         told = await until(lambda: [one for one in hostroot.ears.heard if one.verdict == "refused"], "the refusal")
     assert (told[0].epoch, told[0].generation) == (1, 5)
