@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from pamqp import commands
+
 from mesh_runtime.broker import BrokerAt, Delivery, Properties, Session, Wire, open_session
 from mesh_runtime.contracts import wire
 from mesh_runtime.contracts.identity import Identity
@@ -77,6 +79,16 @@ async def parked(runtimes: Runtimes, identity: str, count: int, within: float = 
         await until(lambda: len(found) >= count, f"{count} tells are parked", within=within)
         assert len(found) == count, f"{len(found)} are parked: {[one.headers for one in found]}"
         return found
+    finally:
+        await session.close()
+
+
+async def standing_in(runtimes: Runtimes, identity: str, queue: str) -> int:
+    """How many messages stand in a queue of an identity at this moment, by the broker's own count: what its management API lists lags."""
+    session = await open_session(broker_at(runtimes, identity), identity)
+    try:
+        counted = await session._topology.ask(commands.Queue.Declare(queue=queue, passive=True), repr(queue))
+        return int(counted.message_count)
     finally:
         await session.close()
 

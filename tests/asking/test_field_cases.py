@@ -239,8 +239,12 @@ async def test_b23_a_reply_to_an_asker_that_is_gone_is_noted_once_and_harms_noth
         async with runtimes.run(Seeker, "beta") as seeker:
             await seeker.ready()
             assert isinstance(await seeker.module.ask(Say(how="again"), budget=5), Found)
-        rows = await runtimes.management.queues(runtimes.vhost)
-        assert all(not row.get("messages_unacknowledged") for row in rows)
+
+        async def settled() -> bool:
+            rows = await runtimes.management.queues(runtimes.vhost)
+            return all(row.get("messages_unacknowledged") == 0 for row in rows)
+
+        await until(settled, "nothing is unsettled", within=10)
 
 
 HANDLED = {

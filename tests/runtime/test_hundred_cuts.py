@@ -19,6 +19,7 @@ from mesh_runtime import Contract, Found, Lookup, ModuleRuntime, NotSent, SendUn
 from mesh_runtime.testing.gate import Gate
 from mesh_runtime.testing.running import Running, Runtimes
 from mesh_runtime.testing.waiting import until
+from tests.raw import standing_in
 
 CUTS = 100
 IN_FLIGHT = 32
@@ -179,4 +180,4 @@ async def test_a_hundred_cuts_lose_nothing_silently(runtimes: Runtimes, capsys: 
                 lambda: len(asyncio.all_tasks()) <= tasks_before and descriptors() <= descriptors_before,
                 f"{tasks_before} tasks and {descriptors_before} descriptors, now {len(asyncio.all_tasks())} and {descriptors()}",
             )
-            assert not [one for one in await runtimes.management.queues(runtimes.vhost) if "parked" in one["name"] and one.get("messages")]
+            assert await standing_in(runtimes, "mirror@alpha", "parked.mirror@alpha") == 0

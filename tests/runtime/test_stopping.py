@@ -42,8 +42,11 @@ async def test_what_is_under_way_is_finished_and_what_comes_late_is_refused_as_s
             assert isinstance(await asked, Found)
             assert await stopping == 0
             assert oracle.module.kept == [1]
-        row = await runtimes.management.queue(runtimes.vhost, "tells.oracle@alpha")
-        assert row.get("messages", 0) == 0
+
+        async def nothing_is_left() -> bool:
+            return bool((await runtimes.management.queue(runtimes.vhost, "tells.oracle@alpha")).get("messages") == 0)
+
+        await until(nothing_is_left, "its tell is acknowledged", within=10)
 
 
 async def test_what_does_not_end_is_cut_short_and_handed_back(runtimes: Runtimes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ async def _is(function: Callable[[], Awaitable[object]], wanted: object) -> bool
 async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(runtimes: Runtimes) -> None:
     """B14: two recovery mechanisms, two consumers.
 
-    Removal: mesh_runtime/runtime/climbing.py: raise _Lost(await session.ended())
+    Removal: mesh_runtime/runtime/climbing.py: raise _Lost(await self._over(session))
     Assertion: link.sage.state.sessions == CYCLES + 1
     """
     async with linked(runtimes) as link:

@@ -32,6 +32,7 @@ from mesh_runtime.testing.processes import RuntimeProcess, program_of, script
 from mesh_runtime.testing.running import Runtimes
 from mesh_runtime.testing.waiting import until
 from tests.parts import Noted, Pupil, Sage, WeatherAt
+from tests.raw import standing_in
 from tests.startup.launching import Launcher, environment, placed, seconds_to_end
 from tests.startup.parts import Hanging, Slow, Stubborn, Unready
 
@@ -316,7 +317,7 @@ async def test_b35_a_second_signal_leaves_at_once_and_what_was_at_work_is_back_i
             return bool(row.get("messages_ready") == 1 and row.get("messages_unacknowledged") == 0)
 
         await until(ready_again, "the tell is back in its queue", within=10)
-        assert (await runtimes.management.queue(runtimes.vhost, parked)).get("messages", 0) == 0
+        assert await standing_in(runtimes, "sage@alpha", parked) == 0
         (process.states.directory / "handled").touch()
         again = await launch.start(process.environment, program_of(Slow))
         await again.states.until_ready(within=15)
