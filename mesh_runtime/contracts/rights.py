@@ -66,7 +66,9 @@ def _either(patterns: Iterable[str]) -> str:
 
 
 def rights_of(identity: Identity, manifest: Manifest) -> Rights:
-    """The least that a runtime of this manifest needs, under this identity."""
+    """The least that a runtime of this manifest needs, under this identity. Raises ValueError if they are of two modules."""
+    if manifest.module != identity.module:
+        raise ValueError(f"{identity} cannot have the rights of the module {manifest.module!r}: a login has those of its own module")
     me, module, machine = (re.escape(part) for part in (str(identity), identity.module, identity.machine))
     own_queues = rf"(asks|replies|tells|parked)\.{me}(\.{_HEX}(\.[a-z]+)?)?"
     provided = [re.escape(wire.provides_queue(one)) for one in manifest.provides]

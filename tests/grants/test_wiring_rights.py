@@ -45,6 +45,13 @@ def test_who_may_tell_what_of_a_grant() -> None:
     assert not shop.may_publish(wire.ASKS, "tool.thing-grants.1")
 
 
+def test_no_login_has_the_rights_of_another_module_than_its_own() -> None:
+    """Whom the mesh takes it for follows from its name, what it may do from its manifest."""
+    operator = Manifest(module="operator", version="1", command=("mesh",))
+    with pytest.raises(ValueError, match="shop@alpha cannot have the rights of the module 'operator'"):
+        rights_of(SHOP, operator)
+
+
 def allows(pattern: str, name: str) -> bool:
     return re.search(pattern, name) is not None
 
