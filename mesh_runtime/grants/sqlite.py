@@ -24,9 +24,9 @@ BUSY = 5.0
 #: SQLite's codes for a file that cannot be read as one. Source: SQLite documentation, *Result and Error Codes*.
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 
-# Rollback journal and EXTRA, not WAL: at rest all of it is one file that can be copied, and a commit is as durable. Source: *PRAGMA
-# Statements*, synchronous.
-_PRAGMAS = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = EXTRA; PRAGMA trusted_schema = OFF;"
+# With the rollback journal, which is SQLite's own choice, and not WAL: at rest all of it is one file that can be copied, and a commit is as
+# durable. Source: *PRAGMA Statements*, synchronous.
+_DURABLE = "PRAGMA synchronous = EXTRA"
 _TABLE = """
 CREATE TABLE record (resource TEXT NOT NULL, consumer TEXT NOT NULL, version INTEGER NOT NULL, body TEXT NOT NULL,
                      PRIMARY KEY (resource, consumer)) STRICT
@@ -107,7 +107,7 @@ class SqliteLedger:
         os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(self._file, timeout=BUSY, isolation_level=None)
         try:
-            database.executescript(_PRAGMAS)
+            database.execute(_DURABLE)
         except sqlite3.Error:
             database.close()
             raise

@@ -20,6 +20,7 @@ import base64
 import re
 import threading
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
@@ -149,8 +150,12 @@ class _Secret:
         data = value.encode("utf-8", "surrogatepass")
         self._hexadecimal = data.hex()
         self._base64 = tuple(dict.fromkeys(_base64_cores(data)))
-        self._escaped = re.compile("".join(_pattern_parts(value)))
         self._signs_of_escape = ("%", "\\", "+") if " " in value else ("%", "\\")
+
+    @cached_property
+    def _escaped(self) -> re.Pattern[str]:
+        # Compiled when a text first calls for it: it takes milliseconds, and whoever draws secrets has a loop to serve.
+        return re.compile("".join(_pattern_parts(self.value)))
 
     def masked_in(self, text: str) -> str:
         if self._word is not None:

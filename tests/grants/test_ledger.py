@@ -73,7 +73,7 @@ async def test_on_a_full_disk_nothing_is_written_and_what_was_there_stays(file: 
     ledger = SqliteLedger(file)
     first = await ledger.write(record_of())
     pages = len(content(file)) // 4096
-    monkeypatch.setattr("mesh_runtime.grants.sqlite._PRAGMAS", f"PRAGMA max_page_count = {pages};")
+    monkeypatch.setattr("mesh_runtime.grants.sqlite._DURABLE", f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StageFault, match="full") as full:
         await ledger.write(record_of("thing.1/two").model_copy(update={"fields": "x" * 50_000}))
     assert full.value.cause.kind is Kind.WAITING
