@@ -70,12 +70,16 @@ class Change(BaseModel):
 
 
 class MachinePlan(BaseModel):
-    """The difference to what the machine reported, or the refusal in its way."""
+    """The difference to what the machine reported, or the refusal in its way.
+
+    ``ends`` are placements there whose end takes effect by the push, and with it the end of what they were granted, or have granted.
+    """
 
     model_config = ConfigDict(defer_build=True, frozen=True)
 
     machine: str
     changes: tuple[Change, ...] = ()
+    ends: tuple[str, ...] = ()
     refused: Refused | None = None
 
 

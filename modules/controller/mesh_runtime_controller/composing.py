@@ -58,11 +58,14 @@ def composing_placements(view: MachineView, catalog: Catalog) -> tuple[Placement
 
 
 def has_something_to_push(view: MachineView, catalog: Catalog) -> bool:
-    """Whether a push of this machine can change anything: what it holds, or whether a placement that ended still has its grants."""
-    if composing_placements(view, catalog) or view.held():
-        return True
-    manifests = (catalog.manifests.get(module) for module in view.ends_to_push())
-    return any(one is None or one.needs or one.provides for one in manifests)
+    """Whether a push of this machine can change anything: what it holds, or what was granted."""
+    return bool(composing_placements(view, catalog) or view.held() or ends_of_grants(view, catalog))
+
+
+def ends_of_grants(view: MachineView, catalog: Catalog) -> tuple[str, ...]:
+    """Placements whose end a push of this machine gives effect, and that have grants or give some, as far as the catalog knows."""
+    manifests = {module: catalog.manifests.get(module) for module in sorted(view.ends_to_push())}
+    return tuple(f"{module}@{view.name}" for module, one in manifests.items() if one is None or one.needs or one.provides)
 
 
 async def compose_machine(view: MachineView, catalog: Catalog, ask: AskToCompose, controller: str) -> ComposedMachine | Refused:

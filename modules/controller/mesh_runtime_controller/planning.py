@@ -11,12 +11,13 @@ from typing import Any
 
 from mesh_runtime.contracts import Refused, Removal
 from mesh_runtime.contracts.operating import Change, MachinePlan
-from mesh_runtime_controller.composing import ComposedMachine
+from mesh_runtime_controller.catalog import Catalog
+from mesh_runtime_controller.composing import ComposedMachine, ends_of_grants
 from mesh_runtime_controller.records import MachineView
 from mesh_runtime_controller.removing import removals
 
 
-def plan_of(composed: ComposedMachine) -> MachinePlan:
+def plan_of(composed: ComposedMachine, catalog: Catalog) -> MachinePlan:
     """The changes of one machine. Removals without evidence are listed, and refused."""
     held = composed.view.held()
     removed = removals(composed, ())
@@ -29,7 +30,12 @@ def plan_of(composed: ComposedMachine) -> MachinePlan:
             changes.append(Change(element=element, change="add"))
         elif held[element] != composed.elements[element] or element in _not_in_force(composed.view):
             changes.append(Change(element=element, change="change"))
-    return MachinePlan(machine=composed.view.name, changes=tuple(changes), refused=removed if isinstance(removed, Refused) else None)
+    return MachinePlan(
+        machine=composed.view.name,
+        changes=tuple(changes),
+        ends=ends_of_grants(composed.view, catalog),
+        refused=removed if isinstance(removed, Refused) else None,
+    )
 
 
 def is_in_force(composed: ComposedMachine, removed: Sequence[Removal]) -> bool:

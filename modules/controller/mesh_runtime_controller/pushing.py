@@ -66,7 +66,9 @@ class Pushing:
         if isinstance(targets, Refused):
             return targets
         composed = dict(zip(targets, await asyncio.gather(*(self._composed(store, catalog, one) for one in targets)), strict=True))
-        plans = [MachinePlan(machine=name, refused=one) if isinstance(one, Refused) else plan_of(one) for name, one in composed.items()]
+        plans = [
+            MachinePlan(machine=name, refused=one) if isinstance(one, Refused) else plan_of(one, catalog) for name, one in composed.items()
+        ]
         return Planned(machines=tuple(plans), fingerprint=fingerprint_of(composed))
 
     async def _targets(self, store: Store, catalog: Catalog, named: Sequence[str]) -> tuple[str, ...] | Refused:

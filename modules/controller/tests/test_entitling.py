@@ -185,7 +185,7 @@ async def test_an_end_has_effect_once_and_then_there_is_nothing_to_push(orders: 
     assert (await orders.push_refused()).code == "nothing-to-do"
     await orders.remove("orders")
     (planned,) = (await orders.plan()).machines
-    assert (planned.machine, planned.changes, planned.refused) == ("alpha", (), None)
+    assert (planned.machine, planned.changes, planned.ends, planned.refused) == ("alpha", (), ("orders@alpha",), None)
     assert (await orders.push("alpha"))["alpha"].verdict == "unchanged"
     assert not orders.hosts["alpha"].taken, "there was nothing to tell the host"
     assert (await orders.push_refused()).code == "nothing-to-do"

@@ -69,13 +69,17 @@ def planned(plan: Planned) -> RenderableType:
 def _machine_plan(plan: MachinePlan) -> Iterator[Text]:
     if plan.refused is not None:
         yield from refusal(plan.machine, plan.refused)
-    elif not plan.changes:
+    elif plan.changes:
+        yield Text(f"{plan.machine}: {len(plan.changes)} would change")
+    elif not plan.ends:
         yield Text(f"{plan.machine}: nothing would change")
     else:
-        yield Text(f"{plan.machine}: {len(plan.changes)} would change")
+        yield Text(f"{plan.machine}: no element would change")
     for change in plan.changes:
         evidence = f"  ({change.evidence})" if change.evidence else ""
         yield Text(f"  {_SIGNS[change.change]} {change.element}{evidence}")
+    for identity in plan.ends:
+        yield Text(f"  - grants of {identity}  (its placement ended)")
 
 
 def pushed(outcome: Pushed) -> RenderableType:

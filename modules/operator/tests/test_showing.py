@@ -42,6 +42,13 @@ def test_a_plan_shows_each_change_and_its_evidence() -> None:
     assert "  + files/a\n  - files/b  (absent: no store)\nfingerprint f1" in shown
 
 
+def test_a_plan_shows_whose_grants_would_end() -> None:
+    ends = MachinePlan(machine="alpha", ends=("orders@alpha",))
+    shown = text_of(showing.planned(Planned(machines=(ends,), fingerprint="f1")))
+    assert shown == "alpha: no element would change\n  - grants of orders@alpha  (its placement ended)\nfingerprint f1\n"
+    assert "nothing would change" in text_of(showing.planned(Planned(machines=(MachinePlan(machine="alpha"),), fingerprint="f1")))
+
+
 def test_states_show_who_does_not_run() -> None:
     waiting = {
         "state": "waiting",
