@@ -15,11 +15,13 @@ import typer
 
 from mesh_runtime.contracts import ContractError
 from mesh_runtime.settings import load_settings
+from mesh_runtime.testing.ledgers import LedgerSpecification
 from mesh_runtime_operator.cli import app
 from tests.docs.pages import GUIDE, PAGES, ROOT, Code, codes
 
 WRITE = GUIDE / "write-a-module.md"
 RUN_ONE = GUIDE / "run-one.md"
+PROVIDE = GUIDE / "provide-grants.md"
 EXAMPLE = GUIDE / "example"
 PYTHON = [code for page in PAGES for code in codes(page) if code.info == "python"]
 REFUSED = [code for page in PAGES for code in codes(page) if code.info == "python refused"]
@@ -82,7 +84,22 @@ def test_the_project_file_that_is_shown_is_the_examples() -> None:
     assert shown.text in (EXAMPLE / "pyproject.toml").read_text()
 
 
+def test_the_provisioner_that_is_shown_is_short() -> None:
+    assert len(codes(PROVIDE, "python")[0].text.splitlines()) <= 60
+
+
 # ---------------------------------------------------------------------------------------------------- as an author does
+
+
+def put_modules(directory: Path) -> None:
+    """The modules that the shown tests import and that are no distribution."""
+    (directory / "mesh_shelves.py").write_text(codes(PROVIDE, "python")[0].text)
+
+
+def shown_in(code: Code) -> list[str]:
+    """The names of the tests that a snippet shows, or inherits."""
+    inherited = [name for name in vars(LedgerSpecification) if name.startswith("test_")] if "(LedgerSpecification)" in code.text else []
+    return [*re.findall(r"def (test_\w+)", code.text), *inherited]
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +125,14 @@ def environment(installed: Path) -> dict[str, str]:
 @pytest.mark.timeout(240)
 def test_the_tests_that_the_guide_shows_pass(installed: Path, tmp_path: Path) -> None:
     """In a test run of their own, with the published plugin and nothing of this repository's settings."""
+    put_modules(tmp_path)
     for number, code in enumerate(TESTS):
         (tmp_path / f"test_snippet_{number}.py").write_text(code.text)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, cwd=tmp_path, env=environment(installed))
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    shown = [name for code in TESTS for name in re.findall(r"def (test_\w+)", code.text)]
+    shown = [name for code in TESTS for name in shown_in(code)]
     assert sorted(re.findall(r"^PASSED \S+::(test_\w+)", ran.stdout, re.MULTILINE)) == sorted(shown)
 
 
@@ -132,6 +150,7 @@ def test_what_is_shown_passes_mypy_as_strict_as_this_repository(tmp_path: Path) 
     for name, code in files.items():
         (tmp_path / name).write_text(code.text)
     shutil.copytree(EXAMPLE / "mesh_motd", tmp_path / "mesh_motd")
+    put_modules(tmp_path)
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache"), *files]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, cwd=tmp_path)
     said = re.sub(r"snippet_\d+\.py", lambda name: str(files[name[0]]), ran.stdout)

@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 
 from mesh_runtime import Absent, Files, Found, Machine, OverlayPeers, Peer, Refused, StoreAt, StoreReachableFrom
+from mesh_runtime.contracts.granting import GrantTerms, TermsOf
 from mesh_runtime.runtime import ModuleRuntime, manifest_of
 from mesh_runtime.testing.mesh import StandInMesh, section_of
+from mesh_runtime.testing.postgres import PrivatePostgres
+from mesh_runtime.testing.responder import MakeResponder
+from mesh_runtime.testing.running import Runtimes
 from mesh_runtime.testing.stating import Failing
+from mesh_runtime.testing.waiting import until
+from mesh_runtime_database import PostgreSQL
+from mesh_runtime_database.settings import DatabaseSettings
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "guide" / "example"
 SOURCE = EXAMPLE / "mesh_motd" / "__init__.py"
@@ -63,7 +70,7 @@ def test_its_program_says_its_version_and_prints_its_manifest(installed: Path, m
     assert run(installed, "--version") == "mesh-runtime-motd 1.0.0\n"
     manifest: dict[str, Any] = json.loads(run(installed, "manifest"))
     assert manifest["command"] == ["mesh-runtime-motd", "run"]
-    assert manifest["sections"] == ["files"]
+    assert (manifest["sections"], manifest["needs"]) == (["files"], ["database.1/motd"])
     assert manifest == json.loads(manifest_of(motd, "1.0.0").model_dump_json())
 
 
@@ -91,8 +98,35 @@ async def test_a_placement_without_its_parameter_is_refused_by_name(mesh: StandI
     assert (refused.code, refused.again) == ("no-greeting", False)
 
 
+@pytest.mark.timeout(150)
+async def test_it_keeps_in_its_own_database_who_was_greeted_each_once(
+    motd: type[ModuleRuntime], runtimes: Runtimes, responder: MakeResponder, postgres: PrivatePostgres, tmp_path: Path
+) -> None:
+    greeted = sys.modules["mesh_motd"].Greeted
+    door = type("Door", (ModuleRuntime,), {"tells": (greeted,)})
+    terms = Found[GrantTerms](value=GrantTerms(), revision=1)
+    own = DatabaseSettings(server=postgres.write_server(tmp_path / "server"))
+    rows = "SELECT id FROM greeted ORDER BY id"
+    async with (
+        responder("controller@alpha", {TermsOf: terms}),
+        runtimes.run(PostgreSQL, own=own),
+        runtimes.run(motd) as keeping,
+        runtimes.run(door) as telling,
+    ):
+        await keeping.ready(within=30)
+        await telling.ready()
+        for name in ("ann", "bob", "ann", "eve'; --"):
+            await telling.module.tell(greeted(id=name))
+        await until(lambda: len(postgres.query(rows, dbname="motd")) == 3, "all are kept", within=20)
+        assert postgres.query(rows, dbname="motd") == [("ann",), ("bob",), ("eve'; --",)]
+        (owner,) = postgres.query(
+            "SELECT tableowner, rolcanlogin FROM pg_tables JOIN pg_roles ON rolname = tableowner WHERE tablename = 'greeted'", dbname="motd"
+        )
+        assert owner == ("motd", False)
+
+
 def test_it_is_short_and_imports_of_the_mesh_the_library_alone() -> None:
     text = SOURCE.read_text()
-    assert len(text.splitlines()) <= 40
+    assert len(text.splitlines()) <= 50
     imported = {node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"pydantic", "mesh_runtime"}
+    assert {name for name in imported if name and name.startswith("mesh_")} == {"mesh_runtime", "mesh_runtime.contracts"}
