@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mesh_runtime.contracts.base import Tool
-from mesh_runtime.contracts.outcomes import Outcome, Refused
+from mesh_runtime.contracts.base import Lookup, Tool
+from mesh_runtime.contracts.outcomes import Found, Outcome, Refused
 
 ParkedDeed = Literal["list", "show", "replay", "drop"]
 
@@ -58,3 +58,7 @@ class ParkedAct(Tool[ParkedShown | Refused]):
 
     act: ParkedDeed
     message: str = Field(default="", max_length=64)
+
+
+class Listeners(Lookup[Found[tuple[str, ...]]], answered_by="controller"):
+    """Identities of all placed runtimes that are told something: those that may have parked tells. A list: whole or unanswered."""

@@ -150,8 +150,8 @@ class Listener:
         before = _deliveries_before(delivery)
         limit = asyncio.get_running_loop().time() + self._hold_limit
         if before >= MOST_DELIVERIES:
-            reason = f"never-settled: it came {before + 1} times, and no receiver lived to settle it"
-            return await self._put_aside(delivery, reason, before + 1, first)
+            hopeless = _Hopeless(f"never-settled: it came {before + 1} times, and no receiver lived to settle it")
+            return await self._put_aside(delivery, str(hopeless), before + 1, first)
         while True:
             tried += 1
             failed = await self.tried(delivery, limit, self._hold_limit, tried)

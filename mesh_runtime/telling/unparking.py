@@ -42,12 +42,12 @@ _LARGEST_COUNT = 2**31
 LOOKING_SHARE, HANDLING_SHARE = 0.5, 0.7
 
 
-class _Refusal(Exception):
-    """The act will not be done; holds the refusal."""
+class _NotDone(Exception):
+    """The act will not be done, and why."""
 
-    def __init__(self, code: str, why: str, again: bool = False) -> None:
-        super().__init__(why)
-        self.refused = Refused(code=code, why=why, again=again)
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.why)
+        self.refused = refused
 
 
 class Unparking:
@@ -79,10 +79,10 @@ class Unparking:
                 if ask.act == "drop":
                     return await self._dropped(session, getter, delivery, row, scope.sender)
                 return await self._replayed(session, getter, delivery, row, scope.sender, deadline)
-        except _Refusal as refusal:
-            return refusal.refused
+        except _NotDone as not_done:
+            return not_done.refused
         except StageFault as fault:
-            return Refused(code=fault.cause.code, why=f"{self._queue} cannot be looked at: {fault.cause.text}", again=True)
+            return Refused(code="not-readable", why=f"{self._queue} cannot be looked at: {fault.cause.text}", again=True)
         except SessionLost as lost:
             return Refused(code="session-lost", why=f"the session of {self._me} was lost meanwhile: {lost}", again=True)
 
@@ -95,7 +95,9 @@ class Unparking:
             async with asyncio.timeout_at(loop.time() + (deadline - loop.time()) * LOOKING_SHARE):
                 await self._turn.acquire()
         except TimeoutError:
-            raise _Refusal("busy", f"{self._me} does another act on its parked tells: {self._doing}", again=True) from None
+            raise _NotDone(
+                Refused(code="busy", why=f"{self._me} does another act on its parked tells: {self._doing}", again=True)
+            ) from None
         try:
             yield
         finally:
@@ -106,10 +108,10 @@ class Unparking:
         """A channel on the queue while nobody else holds anything of it. What is not settled goes back at the end."""
         session = self._listener.session
         if session is None:
-            raise _Refusal("session-lost", f"{self._me} has no session with the broker now", again=True)
+            raise _NotDone(Refused(code="session-lost", why=f"{self._me} has no session with the broker now", again=True))
         if not await self._free(session):
             words = f"parked tells of {self._me} are held by another session of it: the broker takes them back when it sees that it is lost"
-            raise _Refusal("held", words, again=True)
+            raise _NotDone(Refused(code="held", why=words, again=True))
         getter = await session.getter()
         try:
             yield session, getter
@@ -129,9 +131,8 @@ class Unparking:
     async def _settled(self, session: Session, what: str) -> None:
         """Return once the broker has settled all that was settled here; the channel is still open, so nothing went back instead."""
         if not await self._free(session):
-            raise _Refusal(
-                "unsettled", f"{what}, and the broker did not confirm in time that it is no longer parked: look again", again=True
-            )
+            words = f"{what}, and the broker did not confirm in time that it is no longer parked: look again"
+            raise _NotDone(Refused(code="unsettled", why=words, again=True))
 
     async def _found(self, getter: Getter, wanted: str, deadline: float) -> Delivery:
         """The tell of this id; all others are given back."""
@@ -149,7 +150,7 @@ class Unparking:
         if found is not None:
             return found
         where = f"among the first {len(passed)} parked tells" if getter.left else "parked"
-        raise _Refusal("no-such-tell", f"{self._me} has no tell {wanted!r} {where}")
+        raise _NotDone(Refused(code="no-such-tell", why=f"{self._me} has no tell {wanted!r} {where}"))
 
     # ------------------------------------------------------------------------------------------------ the acts
 
@@ -177,7 +178,8 @@ class Unparking:
         self, session: Session, getter: Getter, delivery: Delivery, row: ParkedTell, by: str, deadline: float
     ) -> ParkedShown:
         if row.put_by:
-            raise _Refusal("foreign", f"{row.put_by} put it there, and no parking: who told it is not known, so it can only be dropped")
+            words = f"{row.put_by} put it there, and no parking: who told it is not known, so it can only be dropped"
+            raise _NotDone(Refused(code="foreign", why=words))
         told = replace(delivery, user_id=delivery.headers[wire.PARK_SENDER], headers=_without_marks(delivery))
         log.info("a parked tell is replayed", by=by, id=row.id, told_by=row.sender, type=row.type, message_id=row.message_id)
         loop = asyncio.get_running_loop()

@@ -38,9 +38,10 @@ class Asked:
 
 
 def responder_manifest(identity: Identity, asks: Mapping[type[Ask[Any]], Answering]) -> Manifest:
-    """What its login must be allowed: to answer these asks."""
-    answered = tuple(sorted(f"{ask.level}:{ask.type_name()}" for ask in asks))
-    return Manifest(module=identity.module, version="0.responder", command=("responder",), answers=answered)
+    """What its login must be allowed: to answer these asks, and what every runtime answers that is told something."""
+    answered = tuple(sorted(f"{ask.level}:{ask.type_name()}" for ask in asks if not ask.addressed))
+    told = ("something.1",) if any(ask.addressed for ask in asks) else ()
+    return Manifest(module=identity.module, version="0.responder", command=("responder",), answers=answered, told=told)
 
 
 class Responder:
@@ -99,7 +100,8 @@ class Responder:
 
     async def _bind(self, ask: type[Ask[Any]]) -> None:
         queue = wire.asks_queue(self.identity, self.session.id, ask.level)
-        key = wire.ask_key(ask.level, ask.type_name())
+        kind = ask.type_name()
+        key = wire.ask_to_key(ask.level, self.identity, kind) if ask.addressed else wire.ask_key(ask.level, kind)
         wanted = self._answers[ask] is not Failing.NOBODY
         if wanted and ask not in self._bound:
             await self.session.bind(queue, wire.ASKS, key)

@@ -92,7 +92,7 @@ def test_what_is_not_built_yet_is_marked_so(page: Path) -> None:
     assert not [(str(block), missed) for block in blocks(page) for missed in missing(block)]
 
 
-@pytest.mark.parametrize("text", ["run `mesh parked list`", "start `mesh-runtime-store`", "reconciling", "real WireGuard"])
+@pytest.mark.parametrize("text", ["run `mesh token new`", "start `mesh-runtime-store`", "reconciling", "real WireGuard"])
 def test_what_is_not_marked_is_seen(text: str) -> None:
     assert list(missing(Block(ROOT / "README.md", 1, text, ("Some heading",))))
     assert not list(missing(Block(ROOT / "README.md", 1, text, ("Not built yet",))))

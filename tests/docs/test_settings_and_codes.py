@@ -74,6 +74,15 @@ def test_the_guide_explains_every_cause_that_the_code_can_give_and_no_other() ->
     assert causes_listed() == saying.causes()
 
 
+def test_the_guide_explains_every_cause_of_the_module_database_and_no_other() -> None:
+    assert {(kind, code.strip("`")) for code, kind, *_ in rows(CAUSES, "database")} == saying.database_causes()
+
+
+def test_the_guide_explains_every_refusal_of_an_issuer_and_no_other() -> None:
+    told = [code for first, *_ in rows(CAUSES, "refusal") for code in spans(first)]
+    assert sorted(told) == sorted(saying.issuer_refusals())
+
+
 def test_every_cause_and_refusal_says_what_to_do() -> None:
     empty = [row for row in [*rows(CAUSES, "code"), *rows(RUN_ONE, "count")] if not all(row)]
     assert not empty
@@ -145,7 +154,10 @@ def test_the_table_of_exchanges_is_that_of_the_code() -> None:
             ({wire.compose_key("MODULE")}, wire.asks_queue("ID", "HEX", "compose")),
             ({wire.declare_key("MACHINE")}, wire.tells_queue("ID")),
         ],
-        wire.ASKS: [(asks, wire.asks_queue("ID", "HEX", "LEVEL"))],
+        wire.ASKS: [
+            (asks, wire.asks_queue("ID", "HEX", "LEVEL")),
+            ({wire.ask_to_key("tool", "ID", "TYPE")}, wire.asks_queue("ID", "HEX", "tool")),
+        ],
         wire.TELLS: [
             ({wire.all_key("TYPE"), wire.to_key("ID", "TYPE")}, wire.tells_queue("ID")),
             ({wire.parked_key("ID")}, wire.parked_queue("ID")),

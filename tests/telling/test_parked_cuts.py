@@ -247,7 +247,7 @@ async def test_a_parked_queue_that_is_gone_is_said_and_costs_no_session(runtimes
     async with parked_behind_a_gate(runtimes, []) as (oracle, operator, _):
         await runtimes.management.delete_queue(runtimes.vhost, wire.parked_queue(ORACLE))
         refusal = await refused(operator, "list")
-        assert (refusal.code, refusal.again) == ("no-queue", True)
+        assert (refusal.code, refusal.again) == ("not-readable", True)
         assert oracle.state.sessions == 1
 
 

@@ -15,11 +15,12 @@ from mesh_runtime.asking import Asker
 from mesh_runtime.contracts import BadName, Report
 from mesh_runtime.contracts.granting import GrantTerms, Provider, Providers, TermsOf
 from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Rekey, Rekeyed, Remove, Removed
+from mesh_runtime.contracts.parking import Listeners
 from mesh_runtime.startup import Stage, blocked, waiting
 from mesh_runtime.telling import Teller
 from mesh_runtime.trust.signing import BadKey, SigningKey
 from mesh_runtime_controller.changes import ForeignReport, record_report
-from mesh_runtime_controller.entitling import read_providers, read_terms
+from mesh_runtime_controller.entitling import read_listeners, read_providers, read_terms
 from mesh_runtime_controller.placements import NewPlacement, end_placement, place, rekey
 from mesh_runtime_controller.placing import FOUNDED, check_placement, read_identity, read_key
 from mesh_runtime_controller.pushing import Pushing
@@ -116,6 +117,14 @@ class Controller(ModuleRuntime):
         async with self.store.read() as connection:
             found, mesh = await read_providers(connection, catalog), await read_mesh(connection)
         return Found[tuple[Provider, ...]](value=found, revision=mesh.revision)
+
+    @answers(Listeners)
+    async def listeners(self, asked: Listeners) -> Found[tuple[str, ...]]:
+        """All placements that are told something."""
+        catalog = await asyncio.to_thread(self.pushing.catalog)
+        async with self.store.read() as connection:
+            found, mesh = await read_listeners(connection, catalog, self.identity), await read_mesh(connection)
+        return Found[tuple[str, ...]](value=tuple(map(str, found)), revision=mesh.revision)
 
     # ------------------------------------------------------------------------------------------------ operators' acts
 

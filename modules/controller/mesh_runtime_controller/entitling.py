@@ -73,6 +73,21 @@ async def read_providers(connection: AsyncConnection, catalog: Catalog) -> tuple
     return tuple(sorted(found, key=lambda one: (one.type, one.identity)))
 
 
+async def read_listeners(connection: AsyncConnection, catalog: Catalog, controller: Identity) -> tuple[Identity, ...]:
+    """Every placed runtime that is told something, those that the founding placed among them.
+
+    Raises ``UnknownManifest``, ``LostHistory``.
+    """
+    await _check_history(connection)
+    placed = await _placed(connection)
+    unknown = sorted({one.module for one in placed} - catalog.manifests.keys())
+    if unknown:
+        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
+    listening = {one for one in placed if catalog.manifests[one.module].told}
+    founded = {controller, *(Identity("host", machine) for machine in await machine_names(connection))}
+    return tuple(sorted(listening | founded, key=str))
+
+
 async def provided_already(connection: AsyncConnection, catalog: Catalog, types: Collection[str]) -> tuple[Provider, ...]:
     """Placements not ended that provide one of ``types``. Raises ``UnknownManifest`` where one might, and its manifest cannot be read."""
     if not types:

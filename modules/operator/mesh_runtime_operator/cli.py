@@ -12,7 +12,7 @@ import typer
 
 from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push, Pushed, Remove, Removed
 from mesh_runtime.logging import configure
-from mesh_runtime_operator import grants, showing
+from mesh_runtime_operator import grants, parked, showing
 from mesh_runtime_operator.acting import EPILOG, LONGEST, Json, Wait, ask, errors, print_outcome, refuse
 from mesh_runtime_operator.asking import BUDGET
 from mesh_runtime_operator.context import read_context
@@ -117,6 +117,7 @@ def push(
 
 for _command in (grants.grants, grants.rotate, grants.revoke, grants.rekey):
     app.command(epilog=EPILOG)(_command)
+app.add_typer(parked.app, name="parked")
 
 
 def verdict_of(pushed: Pushed) -> Exit:
