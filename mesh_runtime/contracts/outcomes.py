@@ -6,7 +6,7 @@ it will not be done and whether trying again can help. That nobody answered is n
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Generic, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -99,6 +99,3 @@ class Unanswered(Exception):
 
 class LevelError(RuntimeError):
     """A handler asked at its own level or above: a mistake in the module's code."""
-
-
-AnyOutcome = Found[Any] | Absent | Refused

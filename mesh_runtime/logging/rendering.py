@@ -24,7 +24,6 @@ OWN_FIELDS = ("time", "level", "logger", "event", "exception", "stack")
 """Fields that a line has by itself; something passed along under such a name gets an underscore behind it."""
 
 _OF_EVERY_RECORD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "taskName"}
-_OF_STRUCTLOG = frozenset({"_logger", "_name"})
 _NOT_A_FIELD = frozenset({"event", "exc_info", "stack_info", "positional_args"})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_runtime.trust.context import client_context, read_ca, reading_context
 from mesh_runtime.trust.faults import TrustFault, fault_of
-from mesh_runtime.trust.pin import PinMismatch, ca_for_pin, chain_of, fetch_chain, pin_of
+from mesh_runtime.trust.pin import PinMismatch, ca_for_pin, chain_of, pin_of
 
 if TYPE_CHECKING:
     from mesh_runtime.trust.issuer import Authority, Issued
@@ -33,7 +33,6 @@ __all__ = [
     "chain_of",
     "client_context",
     "fault_of",
-    "fetch_chain",
     "pin_of",
     "read_ca",
     "reading_context",

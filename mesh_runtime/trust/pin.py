@@ -1,20 +1,17 @@
 """Finds the mesh's CA in what a server sends, by the pin of its public key.
 
-The chain is fetched over a connection that trusts nothing and sends nothing; it yields only *which* certificate is the CA. The
+The chain is read from a connection that trusts nothing and sends nothing; it yields only *which* certificate is the CA. The
 connection that is used afterwards is verified in full under it. The pinned certificate must be signed by its own key: else anyone
 could put the mesh's public key into a certificate with dates and constraints of their own making.
 
 cryptography's x509 is loaded when a certificate is first looked at: a runtime that is given its CA as a file never does.
 """
 
-import asyncio
 import hashlib
 import hmac
 import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from mesh_runtime.trust.context import reading_context
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -66,19 +63,6 @@ def chain_of(link: ssl.SSLObject | ssl.SSLSocket) -> list[bytes]:
 
     inner = link._sslobj  # type: ignore[union-attr]
     return [each.public_bytes(_ssl.ENCODING_DER) for each in inner.get_unverified_chain() or ()]
-
-
-async def fetch_chain(host: str, port: int, name: str, timeout: float) -> list[bytes]:
-    """Return the chain that a server presents for this name (SNI), by a handshake that trusts nothing and is then aborted.
-
-    No byte of the protocol above is sent. `timeout` is in seconds, for all of it. Raises OSError (TimeoutError among them).
-    """
-    async with asyncio.timeout(timeout):
-        _, writer = await asyncio.open_connection(host, port, ssl=reading_context(), server_hostname=name)
-    try:
-        return chain_of(writer.get_extra_info("ssl_object"))
-    finally:
-        writer.transport.abort()
 
 
 def _in_words(chain: Sequence[bytes], pin: str, unusable: str) -> str:

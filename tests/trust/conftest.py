@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_runtime.trust import Authority, Issued
+from mesh_runtime.trust import Authority, Issued, chain_of, reading_context
 
 NAME = "broker.mesh"
 
@@ -27,6 +27,16 @@ def server_context(tmp_path: Path, issued: Issued, *more: bytes) -> ssl.SSLConte
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "chain.pem", tmp_path / "leaf.key")
     return context
+
+
+async def presented_to_anybody(port: int, name: str) -> list[bytes]:
+    """The chain that a server on loopback presents for this name, by a handshake that trusts nothing and then hangs up."""
+    async with asyncio.timeout(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=reading_context(), server_hostname=name)
+    try:
+        return chain_of(writer.get_extra_info("ssl_object"))
+    finally:
+        writer.transport.abort()
 
 
 class Listener:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mesh_runtime.settings import NotThereYet
-from mesh_runtime.trust import Authority, PinMismatch, TrustFault, client_context, fault_of, fetch_chain, read_ca
-from tests.trust.conftest import NAME, Accepted, listener, server_context
+from mesh_runtime.trust import Authority, PinMismatch, TrustFault, client_context, fault_of, read_ca
+from tests.trust.conftest import NAME, Accepted, listener, presented_to_anybody, server_context
 from tests.trust.minting import careless_ca
 
 
@@ -24,7 +24,7 @@ async def fault(
         with pytest.raises(OSError) as caught:  # noqa: PT011  (which one is what is tested)
             async with asyncio.timeout(limit):
                 await asyncio.open_connection("127.0.0.1", server.port, ssl=client_context(ca), server_hostname=name)
-        chain = await fetch_chain("127.0.0.1", server.port, name, 5) if isinstance(caught.value, ssl.SSLCertVerificationError) else []
+        chain = await presented_to_anybody(server.port, name) if isinstance(caught.value, ssl.SSLCertVerificationError) else []
         found = fault_of(caught.value, name=name, address=address, chain=chain)
         without = fault_of(caught.value, name=name, address=address)
     # What the chain adds is words; only that the certificate names nobody at all can be seen in nothing else.

@@ -7,8 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mesh_runtime.trust import Authority, PinMismatch, ca_for_pin, chain_of, client_context, fetch_chain, pin_of
-from tests.trust.conftest import NAME, listener, server_context
+from mesh_runtime.trust import Authority, PinMismatch, ca_for_pin, chain_of, client_context, pin_of
+from tests.trust.conftest import NAME, listener, presented_to_anybody, server_context
 from tests.trust.minting import careless_ca, wrapped
 
 
@@ -21,7 +21,7 @@ async def test_the_chain_is_fetched_without_trust_and_without_a_byte_sent_and_th
 ) -> None:
     issued = authority.issue_server([NAME])
     async with listener(server_context(tmp_path, issued, authority.pem)) as server:
-        chain = await fetch_chain("127.0.0.1", server.port, NAME, timeout=5)
+        chain = await presented_to_anybody(server.port, NAME)
         assert chain == [der(issued.certificate), authority.der]
         ca = ca_for_pin(chain, authority.pin.upper())
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=client_context(ca), server_hostname=NAME)
@@ -68,16 +68,3 @@ def test_rubbish_in_the_chain_is_a_mismatch_in_words(authority: Authority) -> No
     with pytest.raises(PinMismatch, match="cannot be used"):
         ca_for_pin([b"rubbish"], authority.pin)
     assert ca_for_pin([b"rubbish", authority.der], authority.pin) == authority.der
-
-
-async def test_a_silent_server_costs_the_fetch_its_time_and_no_more() -> None:
-    held: list[asyncio.StreamWriter] = []
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        held.append(writer)
-        await reader.read(65536)
-        await reader.read()
-
-    async with listener(None, silent) as server:
-        with pytest.raises(TimeoutError):
-            await fetch_chain("127.0.0.1", server.port, NAME, timeout=0.2)
