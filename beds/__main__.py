@@ -74,7 +74,7 @@ async def _run(options: argparse.Namespace) -> int:
     record = Record(Console(stderr=True, width=None if sys.stderr.isatty() else 200))
     async with Lab(MODULES, Installation(options.broker_rootfs)) as lab:
         bed = FirstLight(lab, record, options.broken)
-        async with watching(record, lab.runtimes):
+        async with watching(record, lab.everybody):
             finished = await _unless_told(bed.bring_up() if options.hold else bed.run(), told)
         if options.hold and finished and _all_true(record):
             await bed.place_networking()
@@ -82,13 +82,13 @@ async def _run(options: argparse.Namespace) -> int:
             await told.wait()
         if told.is_set():
             record.say("told to end: taking everything down", "bold")
-        runtimes = bed.runtimes()
+        runtimes, grantees = bed.runtimes(), bed.grantees()
         await bed.finish()
-    record.summary(runtimes)
+    record.summary(runtimes | grantees)
     if not finished:
         return 130
     if options.json:
-        print(json.dumps({"runtimes": runtimes, "steps": record.steps}, indent=2))
+        print(json.dumps({"runtimes": runtimes, "grantees": grantees, "steps": record.steps}, indent=2))
     return 0 if _all_true(record) else 1
 
 

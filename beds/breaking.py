@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from mesh_runtime.testing.postgres import SUPERUSER, PrivatePostgres
 from mesh_runtime.testing.processes import RuntimeProcess
 
 
@@ -52,3 +53,14 @@ async def directory_in_place_of(path: Path) -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.to_thread(shutil.rmtree, path)
+
+
+@asynccontextmanager
+async def read_only_for_the_issuer(postgres: PrivatePostgres) -> AsyncIterator[None]:
+    """The server takes no change from whoever logs in as the issuer does from now on, as a standby does; consumers write on."""
+    await asyncio.to_thread(postgres.query, f"ALTER ROLE {SUPERUSER} SET default_transaction_read_only = on")
+    try:
+        yield
+    finally:
+        undo = f"BEGIN; SET TRANSACTION READ WRITE; ALTER ROLE {SUPERUSER} RESET default_transaction_read_only; COMMIT"
+        await asyncio.to_thread(postgres.query, undo)

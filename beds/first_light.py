@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beds.breaking import directory_in_place_of, ended, frozen, port_held
+from beds.breaking import directory_in_place_of, ended, frozen, port_held, read_only_for_the_issuer
+from beds.grants import Granting
 from beds.lab import MACHINE, Lab, Ran, left_of
 from beds.outside import accepted_tls, answered
 from beds.recording import Facts, Record, StepFailed, check
@@ -33,7 +34,11 @@ STORE_CA = f"/etc/docker/certs.d/{STORE}/ca.crt"
 OVERLAY = "/etc/mesh/overlay.json"
 LOOKUP = StoreReachableFrom.type_name()
 
-STEPS = ("waiting", "ready", "push", "unanswered", "swallowed", "repaired", "no-store", "broker-restart", "taken-down")
+STEPS = (
+    *("waiting", "ready", "push", "unanswered", "swallowed", "repaired", "no-store", "broker-restart"),
+    *("granted", "rotated", "revoked"),
+    "taken-down",
+)
 
 
 @dataclass
@@ -45,6 +50,9 @@ class FirstLight:
     broken: Collection[str] = ()
     ready_after: dict[str, float] = field(default_factory=dict)
     _breaks_now: str = ""
+
+    def __post_init__(self) -> None:
+        self.granting = Granting(self.lab)
 
     async def bring_up(self) -> bool:
         """The steps until all are ready."""
@@ -62,6 +70,9 @@ class FirstLight:
         await self._step("repaired", self.repaired)
         await self._step("no-store", self.no_store)
         await self._step("broker-restart", self.broker_restart)
+        await self._step("granted", self.granted)
+        await self._step("rotated", self.rotated)
+        await self._step("revoked", self.revoked)
 
     def runtimes(self) -> dict[str, Facts]:
         """What is known of each runtime at the end. Restarts: lines in ``starts`` less the starts that the bed ordered."""
@@ -74,6 +85,11 @@ class FirstLight:
             }
             for name, one in self.lab.runtimes.items()
         }
+
+    def grantees(self) -> dict[str, Facts]:
+        """The same of those that were started later, when there was something to grant."""
+        started = {name: one for name, one in self.lab.grantees.items() if one.ordered_starts}
+        return {name: {"restarts": one.restarts, "ordered_starts": one.ordered_starts} for name, one in started.items()}
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -176,10 +192,26 @@ class FirstLight:
         ran = await self._push(0)
         return {**facts, "exit": ran.code}
 
+    async def granted(self) -> Facts:
+        """A login is issued, entered, confirmed and used."""
+        await self.granting.start()
+        async with self._broken(lambda: frozen(self.lab.grantees["database"])):
+            return await self.granting.granted()
+
+    async def rotated(self) -> Facts:
+        """It is rotated under load, and no write is lost."""
+        async with self._broken(lambda: read_only_for_the_issuer(self.lab.postgres)):
+            return await self.granting.rotated()
+
+    async def revoked(self) -> Facts:
+        """It is revoked, and refused by the server from then on."""
+        async with self._broken(lambda: read_only_for_the_issuer(self.lab.postgres)):
+            return await self.granting.revoked()
+
     async def taken_down(self) -> Facts:
         """Everything ends in order, and nothing is left behind."""
-        pids = [one.pid for one in self.lab.runtimes.values() if one.running] + self.lab.broker.pids
-        port, directories = self.lab.broker.ports.amqps, [self.lab.broker.directory]
+        pids = [one.pid for one in self.lab.everybody.values() if one.running] + self.lab.broker.pids + self.lab.postgres.pids
+        port, directories = self.lab.broker.ports.amqps, [self.lab.broker.directory, self.lab.postgres.directory]
         begun = time.monotonic()
         codes = await self.lab.take_down()
         async with self._broken(lambda: port_held(port)):
@@ -188,7 +220,7 @@ class FirstLight:
                 "took_s": round(time.monotonic() - begun, 2),
                 **left_of(pids, directories, port),
             }
-            check(all(code == 0 for code in codes.values()), "a runtime did not end in order", **facts)
+            check(not any(codes.values()), "a runtime did not end in order", **facts)
             left = [*facts["processes"], *facts["directories"], *facts["ports"]]
             check(not left, f"left behind: {left}", **facts)
             return facts

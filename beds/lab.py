@@ -1,7 +1,7 @@
-"""The lab of one machine: a mesh's processes as an operator would start them, a real broker, and the command ``mesh``.
+"""The lab of one machine: a mesh's processes as an operator would start them, a real broker and PostgreSQL, and the command ``mesh``.
 
-Everything stands under the broker's temporary directory. What the lab starts it ends, whatever happens to the bed; should the bed itself be
-killed, the kernel ends its runtimes, and the broker's supervisor the broker, with that directory.
+Everything stands under the temporary directories of broker and database. What the lab starts it ends, whatever happens to the bed; should
+the bed itself be killed, the kernel ends its runtimes, and their supervisors the servers, with those directories.
 """
 
 import asyncio
@@ -16,13 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from beds import greeting
 from beds.outside import bed_logins
-from mesh_runtime.contracts import wire
+from mesh_runtime.contracts import Identity, wire
 from mesh_runtime.testing.broker import BrokerOptions, PrivateBroker
 from mesh_runtime.testing.ca import Leaf
 from mesh_runtime.testing.founding import BrokerPlace, FoundedMesh, found_mesh
 from mesh_runtime.testing.installation import Installation
 from mesh_runtime.testing.management import Management
+from mesh_runtime.testing.postgres import PrivatePostgres
 from mesh_runtime.testing.processes import RuntimeProcess, script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,22 +46,44 @@ class Ran:
 
 
 class Lab:
-    """A founded mesh, its broker and its runtimes. With ``async with``: nothing runs at first, and nothing is left at the end."""
+    """A founded mesh, its servers and its runtimes. With ``async with``: nothing runs at first, and nothing is left at the end.
+
+    ``grantees`` are the runtimes that come when there is something to grant: the issuer of databases, and the guide's example.
+    """
 
     def __init__(self, modules: Iterable[str], installation: Installation | None = None) -> None:
-        """``installation`` is the RabbitMQ that runs; by default this machine's. Raises NoBroker."""
+        """``installation`` is the RabbitMQ that runs; by default this machine's. Raises NoBroker, NoPostgres."""
         self.broker = PrivateBroker(BrokerOptions(installation=installation or Installation(), name=BROKER_NAME))
+        self.postgres = PrivatePostgres()
         self.directory = self.broker.directory / "bed"
+        self._site = self.broker.directory / "site"
+        greeting.install(self._site)
         place = BrokerPlace(address=self.broker.address, name=BROKER_NAME)
-        self.founded: FoundedMesh = found_mesh(self.directory, place, machine=MACHINE, modules=tuple(modules), extra=bed_logins(MACHINE))
+        extra = {**bed_logins(MACHINE), Identity(greeting.MODULE, MACHINE): greeting.manifest(self._site)}
+        self.founded: FoundedMesh = found_mesh(self.directory, place, machine=MACHINE, modules=(*modules, "database"), extra=extra)
         if self.founded.leaf is not None and self.founded.authority is not None:
             leaf = self.founded.leaf
             self.broker.replace_certificate(Leaf(leaf.certificate, leaf.key), self.founded.authority.pem)
-        self.runtimes = {name: RuntimeProcess(self.founded.environment(name, PYTHONPATH=str(ROOT)), script(name)) for name in modules}
+        self.runtimes = {name: self._runtime(name, script(name)) for name in modules}
+        server = self.postgres.write_server(self.directory / "postgresql")
+        self.grantees = {
+            "database": self._runtime("database", script("database"), MESH_DATABASE_SERVER=str(server)),
+            greeting.MODULE: self._runtime(greeting.MODULE, greeting.program(self._site)),
+        }
         self._open = AsyncExitStack()
 
+    def _runtime(self, name: str, command: list[str], **own: str) -> RuntimeProcess:
+        """Its Python finds the beds' classes and the installed example, as the controller's catalog must."""
+        environment = self.founded.environment(name, PYTHONPATH=os.pathsep.join((str(ROOT), str(self._site))), **own)
+        return RuntimeProcess(environment, command)
+
+    @property
+    def everybody(self) -> dict[str, RuntimeProcess]:
+        """All runtimes, the grantees too."""
+        return self.runtimes | self.grantees
+
     async def __aenter__(self) -> Self:
-        for runtime in self.runtimes.values():
+        for runtime in self.everybody.values():
             await self._open.enter_async_context(runtime.states)
         return self
 
@@ -69,11 +93,11 @@ class Lab:
     async def take_down(self) -> dict[str, int | None]:
         """End everything, runtimes first; their exit codes. Repeatable."""
         try:
-            await asyncio.gather(*(one.stop() for one in self.runtimes.values() if one.running))
+            await asyncio.gather(*(one.stop() for one in self.everybody.values() if one.running))
         finally:
             await self._open.aclose()
-            await asyncio.to_thread(self.broker.dispose)
-        return {name: one.exit_code for name, one in self.runtimes.items()}
+            await asyncio.gather(asyncio.to_thread(self.postgres.dispose), asyncio.to_thread(self.broker.dispose))
+        return {name: one.exit_code for name, one in self.everybody.items()}
 
     # ------------------------------------------------------------------------------------------------ broker and runtimes
 

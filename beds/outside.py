@@ -1,7 +1,7 @@
 """The bed's own clients: they ask as an outsider does, and tell when the broker accepts TLS and when an ask is answered.
 
-The bed makes two logins that no mesh has otherwise: ``bed@MACHINE``, which asks lookups, and ``controller@bed``, which may ask a module to
-compose. Both are the lab's alone.
+The bed makes two logins that no mesh has otherwise: ``bed@MACHINE``, which asks lookups and tells what the consumer of a grant writes down,
+and ``controller@bed``, which may ask a module to compose. Both are the lab's alone.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from mesh_runtime.trust import reading_context
 #: Seconds between two looks.
 EVERY = 0.02
 
-ASKER = Manifest(module="bed", version="0", command=("bed",))
+ASKER = Manifest(module="bed", version="0", command=("bed",), tells=("greeted.1",))
 COMPOSER = Manifest(module="controller", version="0", command=("bed",), seat="controller")
 
 

@@ -74,7 +74,7 @@ class Record:
             )
         rows = Table("runtime", "restarts", "ready after the broker, s", title="runtimes", title_justify="left", box=None)
         for name, facts in runtimes.items():
-            rows.add_row(name, str(facts["restarts"]), str(facts["ready_after_broker_s"]))
+            rows.add_row(name, str(facts["restarts"]), str(facts.get("ready_after_broker_s", "")))
         self.console.print(steps)
         self.console.print(rows)
         self.say("all ok" if all(facts["ok"] for facts in self.steps.values()) else "not all is ok")

@@ -67,6 +67,12 @@ async def test_first_light_is_seen_and_nothing_is_left(tmp_path: Path) -> None:
     for runtime in document["runtimes"].values():
         assert runtime["restarts"] == 0
         assert 0 < runtime["ready_after_broker_s"] < 10
+    assert document["grantees"] == {name: {"restarts": 0, "ordered_starts": 1} for name in ("database", "motd")}
+    rotated = document["steps"]["rotated"]
+    assert rotated["told"] == rotated["rows"] > 0
+    assert (rotated["not_sent"], rotated["failed"]) == ([], 0)
+    assert "authentication failed" in rotated["old_login"]
+    assert "authentication failed" in document["steps"]["revoked"]["login"]
     assert said.count("$ mesh push") == 6
     assert left_in(tmp_path) == []
 
