@@ -100,11 +100,11 @@ class Authority:
         return cls(certificate, key)
 
     def save(self, directory: Path) -> None:
-        """Write `ca.pem` and `ca.key` (mode 0600) into the directory. Raises FileExistsError if a key stands there already."""
+        """Write `ca.pem` and `ca.key` (mode 0600) into the directory. Raises FileExistsError if a key stands there already, or OSError."""
         if (directory / KEY_FILE).exists():
             raise FileExistsError(f"{directory / KEY_FILE} exists: an authority is never written over")
-        write_whole(directory / KEY_FILE, _private_pem(self._key), PRIVATE)
         write_whole(directory / CERTIFICATE_FILE, self.pem, PUBLIC)
+        write_whole(directory / KEY_FILE, _private_pem(self._key), PRIVATE)  # last: what was cut before it can be saved again
 
     def __repr__(self) -> str:
         return f"Authority(pin={self.pin!r})"

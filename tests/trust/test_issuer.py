@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mesh_runtime.logging import mask_text
-from mesh_runtime.trust import Authority, Issued, client_context, pin_of
+from mesh_runtime.trust import Authority, Issued, client_context, files, pin_of
 from tests.trust.conftest import NAME, server_context
 from tests.trust.minting import careless_ca
 
@@ -109,6 +109,26 @@ def test_an_authority_is_never_written_over(tmp_path: Path, authority: Authority
     with pytest.raises(FileExistsError):
         Authority.create("another").save(tmp_path)
     assert (tmp_path / "ca.key").read_bytes() == before
+
+
+def test_an_authority_whose_saving_was_cut_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key is written last, so that nothing stands for an authority that is not there in whole."""
+    write = files.write_whole
+    written: list[Path] = []
+
+    def cut_after_one(path: Path, data: bytes, mode: int) -> None:
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        write(path, data, mode)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("mesh_runtime.trust.issuer.write_whole", cut_after_one)
+        with pytest.raises(OSError, match="No space"):
+            Authority.create("cut").save(tmp_path)
+    again = Authority.create("again")
+    again.save(tmp_path)
+    assert Authority.load(tmp_path).pin == again.pin
 
 
 def test_halves_that_do_not_belong_together_are_refused(tmp_path: Path, authority: Authority) -> None:
