@@ -93,5 +93,4 @@ def _together(faults: list[StageFault]) -> StageFault:
     on = ", ".join(dict.fromkeys(one.on for one in causes if one.on))
     codes = dict.fromkeys(one.code for one in causes)
     code = next(iter(codes)) if len(codes) == 1 else "several"
-    make = blocked if any(one.kind is Kind.BLOCKED for one in causes) else waiting
-    return make(Stage.GRANTS, code, words, on)
+    return (blocked if any(one.kind is Kind.BLOCKED for one in causes) else waiting)(Stage.GRANTS, code, words, on)

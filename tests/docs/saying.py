@@ -26,6 +26,9 @@ _CODE = re.compile(r"[a-z]{2,}(-[a-z]+)*\Z")
 NAME = "NAME"
 """In place of a code that is an exception's class name."""
 
+REFUSAL = "REFUSAL"
+"""In place of a code with which an issuer refuses."""
+
 Cause = tuple[str, str, str]
 """Stage (or ``*`` for every stage), kind, code."""
 
@@ -58,6 +61,8 @@ def _names(function: ast.expr) -> set[str]:
     return {ast.unparse(one) for one in choices}
 
 
+ISSUING = ROOT / "mesh_runtime/grants"
+DATABASE = frozenset((ROOT / "modules/database").rglob("*.py"))
 RESOLVING = ROOT / "mesh_runtime/broker/resolving.py"
 REACHING = ROOT / "mesh_runtime/broker/reaching.py"
 
@@ -67,6 +72,15 @@ COMPUTED: dict[tuple[str, str], Callable[[], set[str]]] = {
     ("mesh_runtime/broker/reaching.py", "code"): lambda: {*reaching._CODES.values(), "silent", "unreachable"},
     ("mesh_runtime/broker/securing.py", "found.code"): lambda: set(),  # of a TrustFault, which is collected where it is made
     ("mesh_runtime/runtime/climbing.py", "type(error).__name__"): lambda: {NAME},
+    ("mesh_runtime/grants/held.py", "type(error).__name__"): lambda: {NAME},
+    ("mesh_runtime/grants/held.py", "outcome.code"): lambda: {REFUSAL},
+    ("mesh_runtime/grants/holding.py", "code"): lambda: {"several"},  # or the one that all faults have, which is collected where it is made
+    # An issuer's failures: collected where each is made; what `trying` is given, where it is called; a stage's fault keeps its own code.
+    ("mesh_runtime/grants/trying.py", "self.code"): lambda: set(),
+    ("mesh_runtime/grants/trying.py", "code"): lambda: set(),
+    ("mesh_runtime/grants/trying.py", "error.cause.code"): lambda: set(),
+    ("mesh_runtime/grants/making.py", "failed.code"): lambda: set(),
+    ("mesh_runtime/grants/retiring.py", "failed.code"): lambda: set(),
     ("mesh_runtime/compose.py", "code"): lambda: {"unanswered", "time-out"},
     ("modules/controller/mesh_runtime_controller/composing.py", "codes.pop()"): lambda: set(),  # of a module's own refusal
 }
@@ -98,11 +112,12 @@ def _stage(argument: ast.expr) -> str:
 
 
 def causes() -> set[Cause]:
-    """Every cause that the code can give."""
+    """Every cause that the code can give, those of the module ``database`` aside."""
     found: set[Cause] = set()
     for kind in ("waiting", "blocked"):
         for path, call in _calls(kind):
-            found |= {(_stage(call.args[0]), kind, code) for code in values(path, call.args[1])}
+            if path not in DATABASE:
+                found |= {(_stage(call.args[0]), kind, code) for code in values(path, call.args[1])}
     for path, call in _calls("TrustFault"):
         (blocked,) = [one.value for one in call.keywords if one.arg == "blocked"]
         kind = "blocked" if ast.literal_eval(blocked) else "waiting"
@@ -110,14 +125,34 @@ def causes() -> set[Cause]:
     return found
 
 
+def database_causes() -> set[tuple[str, str]]:
+    """Kind and code of every cause that the module ``database`` gives of itself: at ``prepare``, and through its refusals."""
+    return {
+        (kind, code)
+        for kind in ("waiting", "blocked")
+        for path, call in _calls(kind)
+        if path in DATABASE
+        for code in values(path, call.args[1])
+    }
+
+
 def refusals() -> set[str]:
-    """Every code of a ``Refused`` that the library or a module of this repository makes."""
-    found: set[str] = set()
+    """Every code of a ``Refused`` that the library or a module of this repository makes, issuers aside."""
+    return {code for path, code in _refused() if path.parent != ISSUING}
+
+
+def issuer_refusals() -> set[str]:
+    """Every code with which an issuer refuses, or fails, that is not its author's own."""
+    found = {code for path, code in _refused() if path.parent == ISSUING}
+    found |= {code for path, call in _calls("Failed") if path.parent == ISSUING for code in values(path, call.args[0])}
+    return found | {code for path, call in _calls("trying") for code in values(path, call.args[1])}
+
+
+def _refused() -> Iterator[tuple[Path, str]]:
     for path, call in _calls("Refused"):
         for keyword in call.keywords:
             if keyword.arg == "code":
-                found |= values(path, keyword.value)
-    return found
+                yield from ((path, code) for code in values(path, keyword.value))
 
 
 def _begins(node: ast.expr) -> Iterator[str]:
