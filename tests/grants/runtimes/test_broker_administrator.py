@@ -1,4 +1,4 @@
-"""What the guide's threat model says of the broker's administrator is so: speaking as operator, controller and consumer he is granted a login.
+"""What the guide's threat model says of the broker's administrator is so: in the names of three he is granted a login.
 
 A known flaw, shown so that nobody takes the page for more, or for less, than it is. Whoever mends it turns this test round.
 """
