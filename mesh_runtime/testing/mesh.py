@@ -32,7 +32,7 @@ from mesh_runtime.runtime import ModuleRuntime
 from mesh_runtime.runtime.life import parts_of
 from mesh_runtime.settings import Address, ModuleSettings, RuntimeSettings
 from mesh_runtime.startup import RuntimeState
-from mesh_runtime.testing.stating import Answering, Failing, bodies_of, check_stated, stated_for
+from mesh_runtime.testing.stating import Answering, CannotBe, Failing, bodies_of, check_stated, stated_for
 
 VERSION = "0.stand-in"
 BUDGET = 2.0
@@ -131,13 +131,15 @@ class StandInMesh:
         *,
         answers: Mapping[type[Ask[Any]], Answering] | None = None,
         settings: ModuleSettings | None = None,
+        granted: Mapping[str, object] | None = None,
         budget: float = BUDGET,
     ) -> Composed | Refused:
         """What the module answers to the controller that asks it to compose ``machine``; ``prepare`` has run, ``keep`` has not.
 
         ``answers`` states, for each ask that the module may make, its outcome or the way in which it goes unanswered; see
-        ``mesh_runtime.testing.stating``. Raises CannotBe for what cannot be stated, NotStated if the module asks anything else, and
-        Unanswered if the module gave no answer at all.
+        ``mesh_runtime.testing.stating``. ``granted`` states, by the name of each ``@granted`` method that is read, what it yields: nothing
+        is asked for or entered here. Raises CannotBe for what cannot be stated, NotStated if the module asks anything else, and Unanswered
+        if the module gave no answer at all.
         """
         stated = answers or {}
         check_stated(stated)
@@ -145,6 +147,7 @@ class StandInMesh:
         identity = Identity(cls.module, machine.name)
         state = RuntimeState(str(identity), VERSION, os.getpid())
         module, parts = parts_of(cls, settings or cls.settings_class()(), self._settings(machine.name), VERSION, state)
+        _grant(module, granted or {})
         controller = _controller(exchange)
         line = StandInLine(exchange, str(identity))
         _join(exchange, line, parts.asker)
@@ -185,6 +188,28 @@ def section_of(composed: Composed | Refused, kind: type[S]) -> S:
     found = [one.body for one in composed.sections if one.section == kind.section]
     assert found, f"no section {kind.section!r} among {[one.section for one in composed.sections]}"
     return kind.model_validate(found[0])
+
+
+@dataclass(frozen=True)
+class _StatedGrant:
+    """What stands in the place of a grant that was entered."""
+
+    value: object
+
+    def taken(self) -> None:
+        """Nothing is ever left here."""
+
+    def let_go(self) -> None:
+        """As above."""
+
+
+def _grant(module: ModuleRuntime, granted: Mapping[str, object]) -> None:
+    methods = type(module).granted_methods
+    if strange := sorted(granted.keys() - methods.keys()):
+        known = f"it has {', '.join(sorted(methods))}" if methods else "it has none"
+        raise CannotBe(f"{type(module).__name__} has no @granted method {', '.join(strange)}: {known}")
+    for name, value in granted.items():
+        methods[name].slot(module).put(_StatedGrant(value))
 
 
 def _controller(exchange: StandInExchange) -> Asker:

@@ -1,11 +1,27 @@
 """The stand-in mesh runs the library's own parts: what is answered composes, what is unanswered in any way refuses and is named."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
 
-from mesh_runtime import Absent, File, Files, Found, ModuleRuntime, OverlayPeers, Peer, Reason, Refused, StoreAt, StoreReachableFrom
+from mesh_runtime import (
+    Absent,
+    Database,
+    DatabaseAccess,
+    File,
+    Files,
+    Found,
+    ModuleRuntime,
+    OverlayPeers,
+    Peer,
+    Reason,
+    Refused,
+    StoreAt,
+    StoreReachableFrom,
+    granted,
+)
 from mesh_runtime.contracts import Composed, Machine
 from mesh_runtime.testing.mesh import NotStated, StandInMesh, section_of
 from mesh_runtime.testing.stating import Answering, CannotBe, Failing, Twice
@@ -113,3 +129,32 @@ async def test_what_cannot_be_is_refused_with_all_reasons(mesh: StandInMesh) -> 
             Motd,
             answers={OverlayPeers: Absent(revision=1), StoreReachableFrom: Composed(sections=(), rested=(), version="1")},
         )
+
+
+class Shop(ModuleRuntime):
+    """Composes a file from what it was granted."""
+
+    @granted(Database(name="shop"))
+    async def pool(self, access: DatabaseAccess) -> AsyncIterator[dict[str, str]]:
+        yield {"alpha": f"of {access.user}, which is entered by nobody here"}
+
+    async def compose(self, machine: Machine) -> Files:
+        return Files(files=(File(path="/etc/prices", content=self.pool[machine.name]),))
+
+
+async def test_what_a_module_is_granted_is_stated(mesh: StandInMesh) -> None:
+    composed = await mesh.compose(Shop, granted={"pool": {"alpha": "42"}})
+    assert section_of(composed, Files).files[0].content == "42"
+
+
+async def test_what_it_is_granted_and_nobody_stated_is_named(mesh: StandInMesh) -> None:
+    refused = await mesh.compose(Shop)
+    assert isinstance(refused, Refused)
+    assert "NotGranted: Shop.pool (database.1/shop) cannot be read: it is not granted yet" in refused.why
+
+
+async def test_a_grant_that_the_module_does_not_have_cannot_be_stated(mesh: StandInMesh) -> None:
+    with pytest.raises(CannotBe, match="Shop has no @granted method pond: it has pool"):
+        await mesh.compose(Shop, granted={"pond": 1})
+    with pytest.raises(CannotBe, match="Motd has no @granted method pool: it has none"):
+        await mesh.compose(Motd, granted={"pool": 1})
