@@ -31,6 +31,7 @@ async def test_errors_that_never_read_the_same_are_not_all_kept(runtimes: Runtim
         return fault
 
     monkeypatch.setattr(climbing.Climber, "_unknown", noting)
+    monkeypatch.setattr(climbing, "TRACED", 4)  # each one's traceback is rendered: many take long on a busy machine
     async with runtimes.run(Unsettled):
-        await until(lambda: len(kept) > 80, "it has raised eighty times", within=20)
-    assert max(kept) <= 64, "what was said once is kept for ever"
+        await until(lambda: len(kept) > 8, "it has raised eight times", within=20)
+    assert max(kept) == 4, "what was said once is kept for ever"
