@@ -49,13 +49,13 @@ async def make_login(connection: Connection, login: str, secret: bytes, mark: Ma
         raise not_ours("role", login, role.mark)
     # Worked out here: the password itself stands in no statement, so in no log of the server, and in no view of what runs there.
     verifier = connection.pgconn.encrypt_password(secret, login.encode(), b"scram-sha-256").decode()
-    name = Identifier(login)
+    name, note = Identifier(login), Literal(mark.text())
     async with connection.transaction():
         verb = SQL("CREATE ROLE" if role is None else "ALTER ROLE")
         await connection.execute(SQL("{} {} LOGIN INHERIT PASSWORD {}").format(verb, name, Literal(verifier)))
         if role is not None:
             await _take_back(connection, name, login)
-        await connection.execute(SQL("COMMENT ON ROLE {} IS {}").format(name, Literal(mark.text())))
+        await connection.execute(SQL("COMMENT ON ROLE {} IS {}").format(name, note))
         await connection.execute(SQL("GRANT {} TO {}").format(Identifier(mark.database), name))
         await connection.execute(SQL("ALTER ROLE {} SET role = {}").format(name, Literal(mark.database)))
         if not await is_superuser(connection):
@@ -89,7 +89,7 @@ async def retire_login(connection: Connection, server: Server, login: str) -> No
     if role is None:
         return
     if not _ours(role, await ledger_id(connection)) or role.mark is None:
-        raise not_ours("role", login, role.mark)
+        raise not_ours("login", login, role.mark)
     name = Identifier(login)
     await connection.execute(SQL("ALTER ROLE {} NOLOGIN").format(name))
     await _end_sessions(connection, role)
