@@ -173,7 +173,7 @@ async def test_a_hundred_cuts_lose_nothing_silently(runtimes: Runtimes, capsys: 
 
             async def as_at_the_start() -> bool:
                 connections, consumers = await at_the_broker(runtimes)
-                return connections == {"mirror@alpha": 1, "looker@beta": 1} and set(consumers.values()) == {1} and len(consumers) == 4
+                return connections == {"mirror@alpha": 1, "looker@beta": 1} and set(consumers.values()) == {1} and len(consumers) == 5
 
             await until(as_at_the_start, "one connection a runtime, one consumer a queue", within=10, every=0.2)
             await until(

@@ -77,9 +77,9 @@ class Link:
         return [row["name"] for row in await self.runtimes.management.connections(self.runtimes.vhost) if row.get("user") == "sage@alpha"]
 
 
-ONE_EACH = {"replies.sage@alpha.HEX": 1, "asks.sage@alpha.HEX.lookup": 1, "tells.sage@alpha": 1}
-#: Connections; channels (declares, replies, lookups, confirmed publishes, tells); consumers a queue.
-ONE_OF_EACH = (1, 5, ONE_EACH)
+ONE_EACH = {"replies.sage@alpha.HEX": 1, "asks.sage@alpha.HEX.tool": 1, "asks.sage@alpha.HEX.lookup": 1, "tells.sage@alpha": 1}
+#: Connections; channels (declares, replies, tools, lookups, confirmed publishes, tells); consumers a queue.
+ONE_OF_EACH = (1, 6, ONE_EACH)
 
 
 @asynccontextmanager
