@@ -90,9 +90,8 @@ class Unparking:
 
     @asynccontextmanager
     async def _alone(self, deadline: float) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout_at(loop.time() + (deadline - loop.time()) * LOOKING_SHARE):
+            async with asyncio.timeout_at(_part_of(deadline, LOOKING_SHARE)):
                 await self._turn.acquire()
         except TimeoutError:
             raise _NotDone(
@@ -128,19 +127,24 @@ class Unparking:
             await asyncio.sleep(FREE_GAP)
         return True
 
-    async def _settled(self, session: Session, what: str) -> None:
-        """Return once the broker has settled all that was settled here; the channel is still open, so nothing went back instead."""
-        if not await self._free(session):
-            words = f"{what}, and the broker did not confirm in time that it is no longer parked: look again"
-            raise _NotDone(Refused(code="unsettled", why=words, again=True))
+    async def _settled(self, session: Session, getter: Getter, else_: str) -> None:
+        """Return once the broker has settled all that was settled here. The channel must still be open then, or it went back instead.
+
+        ``else_`` says what is known if it does not confirm that in time.
+        """
+        try:
+            settled = await self._free(session) and getter.over is None
+        except StageFault:
+            settled = False
+        if not settled:
+            raise _NotDone(Refused(code="unsettled", why=f"{else_}; the broker did not confirm it in time: look again", again=True))
 
     async def _found(self, getter: Getter, wanted: str, deadline: float) -> Delivery:
         """The tell of this id; all others are given back."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + (deadline - loop.time()) * LOOKING_SHARE
+        until = _part_of(deadline, LOOKING_SHARE)
         passed: list[int] = []
         found = None
-        while len(passed) < MOST_LOOKED_AT and loop.time() < until and (delivery := await getter.get(self._queue)) is not None:
+        while (delivery := await self._next(getter, len(passed), until)) is not None:
             if id_of(delivery, self._me) == wanted:
                 found = delivery
                 break
@@ -152,26 +156,30 @@ class Unparking:
         where = f"among the first {len(passed)} parked tells" if getter.left else "parked"
         raise _NotDone(Refused(code="no-such-tell", why=f"{self._me} has no tell {wanted!r} {where}"))
 
+    async def _next(self, getter: Getter, seen: int, until: float) -> Delivery | None:
+        """The next parked tell, as far as one act looks; what is not looked at is counted in ``getter.left``."""
+        if seen >= MOST_LOOKED_AT or (seen and asyncio.get_running_loop().time() > until):
+            return None
+        return await getter.get(self._queue)
+
     # ------------------------------------------------------------------------------------------------ the acts
 
     async def _listed(self, getter: Getter, deadline: float) -> ParkedShown:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + (deadline - loop.time()) * LOOKING_SHARE
+        until = _part_of(deadline, LOOKING_SHARE)
         rows: list[ParkedTell] = []
         size = 0
-        while len(rows) < MOST_LOOKED_AT and size < MOST_SHOWN and loop.time() < until:
-            delivery = await getter.get(self._queue)
-            if delivery is None:
-                break
+        while (delivery := await self._next(getter, len(rows), until)) is not None:
             rows.append(row_of(delivery, self._me))
-            size += len(rows[-1].model_dump_json())
+            size += len(rows[-1].model_dump_json().encode())
+            if size > MOST_SHOWN:
+                break
         return ParkedShown(act="list", rows=tuple(sorted(rows, key=lambda row: (row.last, row.id))), more=getter.left)
 
     async def _dropped(self, session: Session, getter: Getter, delivery: Delivery, row: ParkedTell, by: str) -> ParkedShown:
         getter.ack(delivery.delivery_tag)
         self._state.count("tells-dropped")
         log.warning("a parked tell is dropped", by=by, id=row.id, told_by=row.sender, type=row.type, message_id=row.message_id)
-        await self._settled(session, "it is dropped")
+        await self._settled(session, getter, "it was told to drop it")
         return ParkedShown(act="drop", rows=(row,))
 
     async def _replayed(
@@ -193,7 +201,7 @@ class Unparking:
         getter.ack(delivery.delivery_tag)
         self._state.count("tells-replayed")
         log.info("a parked tell was handled", by=by, id=row.id)
-        await self._settled(session, "it was handled")
+        await self._settled(session, getter, "it was handled, and is no longer parked as soon as the broker says so")
         return ParkedShown(act="replay", rows=(row,))
 
     async def _parked_again(
@@ -209,9 +217,15 @@ class Unparking:
             log.error("the new reason of a parked tell could not be written", id=row.id, error=str(unwritten))
             return ParkedShown(act="replay", rows=(row,), failed=failed.reason)
         getter.ack(delivery.delivery_tag)
-        await self._settled(session, "it failed again and is parked with its new reason")
+        await self._settled(session, getter, f"it failed again and is parked anew ({failed.reason}), perhaps beside its old copy")
         again = row.model_copy(update={"reason": mask_text(failed.reason), "count": row.count + 1, "last": now()})
         return ParkedShown(act="replay", rows=(again,), failed=failed.reason)
+
+
+def _part_of(deadline: float, share: float) -> float:
+    """The loop's time at which this share of what is left until ``deadline`` will be over."""
+    now = asyncio.get_running_loop().time()
+    return now + (deadline - now) * share
 
 
 def row_of(delivery: Delivery, me: str) -> ParkedTell:

@@ -19,8 +19,8 @@ from mesh_runtime_operator.asking import BUDGET, ask_controller
 from mesh_runtime_operator.context import read_context
 from mesh_runtime_operator.exits import WORDS, Ended, Exit
 
-#: Codes of the controller's refusals that end the command in a way of their own.
-_BY_CODE = {"unknown-machine": Exit.UNKNOWN_MACHINE, "nothing-to-do": Exit.NOTHING_TO_DO}
+#: Codes of refusals that end the command in a way of their own.
+_BY_CODE = {"unknown-machine": Exit.UNKNOWN_MACHINE, "nothing-to-do": Exit.NOTHING_TO_DO, "unsettled": Exit.PARTLY}
 #: Seconds: a day, beyond which nobody waits for an answer.
 LONGEST = 86_400
 
@@ -56,7 +56,12 @@ def refuse(as_json: bool, whom: str, refused: Refused) -> NoReturn:
     else:
         for line in showing.refusal(whom, refused):
             errors().print(line)
-    raise typer.Exit(_BY_CODE.get(refused.code, Exit.REFUSED))
+    raise typer.Exit(exit_of(refused))
+
+
+def exit_of(refused: Refused) -> Exit:
+    """How the command ends by this refusal."""
+    return _BY_CODE.get(refused.code, Exit.REFUSED)
 
 
 def print_outcome(as_json: bool, document: Any, shown: Callable[[], RenderableType]) -> None:

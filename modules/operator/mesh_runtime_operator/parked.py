@@ -16,7 +16,7 @@ from mesh_runtime.asking import Asker
 from mesh_runtime.contracts import BadName, Identity, Missing, Reason, Refused, Unanswered
 from mesh_runtime.contracts.parking import Listeners, ParkedAct, ParkedDeed, ParkedShown
 from mesh_runtime_operator import showing_parked as showing
-from mesh_runtime_operator.acting import EPILOG, LONGEST, Json, Wait, errors, print_outcome, refuse, run
+from mesh_runtime_operator.acting import EPILOG, LONGEST, Json, Wait, errors, exit_of, print_outcome, refuse, run
 from mesh_runtime_operator.asking import BUDGET, asker_of, unanswered_by_the_controller
 from mesh_runtime_operator.context import read_context
 from mesh_runtime_operator.exits import Ended, Exit
@@ -55,7 +55,7 @@ class Said:
         if isinstance(self.outcome, Missing):
             return Exit.NOBODY if self.outcome.reason is Reason.NOBODY else Exit.UNANSWERED
         if isinstance(self.outcome, Refused):
-            return Exit.REFUSED
+            return exit_of(self.outcome)
         return Exit.FAILED if self.outcome.failed else Exit.DONE
 
 
@@ -116,7 +116,7 @@ def _some(deed: Literal["replay", "drop"], who: str, message: str, every: bool, 
     if shown.more:
         errors().print(f"mesh: {identity} has {shown.more} more, which were not looked at: run it again")
     exits = {one.exit for one in said}
-    for code in (Exit.UNANSWERED, Exit.NOBODY, Exit.FAILED, Exit.REFUSED):
+    for code in (Exit.UNANSWERED, Exit.NOBODY, Exit.FAILED, Exit.PARTLY, Exit.REFUSED):
         if code in exits:
             raise typer.Exit(code)
 

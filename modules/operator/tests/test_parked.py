@@ -209,6 +209,7 @@ ROW = ParkedTell(
         (Refused(code="held", why="held by another", again=True), ("list", "orders@alpha"), Exit.REFUSED, "trying again can help"),
         (Refused(code="busy", why="at work", again=True), ("replay", "orders@alpha", "0" * 16), Exit.REFUSED, "at work [busy]"),
         (Refused(code="busy", why="at work", again=True), ("replay", "orders@alpha", "--all"), Exit.REFUSED, "at work [busy]"),
+        (Refused(code="unsettled", why="not sure", again=True), ("drop", "orders@alpha", "0" * 16), Exit.PARTLY, "not sure [unsettled]"),
     ],
 )
 async def test_each_way_of_ending_has_its_exit(
