@@ -10,27 +10,25 @@ process killed, its link lost) has either ended at the server before others go o
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
-from psycopg.errors import ConnectionTimeout, LockNotAvailable
+from psycopg.errors import LockNotAvailable
 
-from mesh_runtime.runtime.threads import in_thread
 from mesh_runtime.startup import Stage, blocked, waiting
 from mesh_runtime_database.faults import translated
+from mesh_runtime_database.linking import Connection, open_session
 from mesh_runtime_database.marks import read_mark
 from mesh_runtime_database.settings import ServerAt, read_server
 
-Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 T = TypeVar("T")
 
-#: Seconds for one piece of work, for one attempt to connect, for one statement, for a lock that somebody else holds.
-LIMIT, CONNECT, STATEMENT, LOCK = 25.0, 5, 15, 5
+#: Seconds for one piece of work, for one statement, for a lock that somebody else holds.
+LIMIT, STATEMENT, LOCK = 25.0, 15, 5
 SCHEMA = "mesh_ledger"
 
 #: Of each session. ``role`` and ``search_path``: what the owner of a database has set for all who log in to it does not hold for us. The
@@ -44,7 +42,7 @@ _LIMITS = {
     "tcp_keepalives_count": "3",
 }
 _ADMIN = {"role": "none", "search_path": "pg_catalog", "synchronous_commit": "on"}
-_LINK = {"connect_timeout": CONNECT, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3, "gssencmode": "disable"}
+_LINK = {"keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3, "gssencmode": "disable"}
 
 
 class Server:
@@ -78,12 +76,13 @@ async def work_at(
     address = f"{fields['host']}:{fields['port']}"
     opened: list[Connection] = []
     work = asyncio.create_task(_in_session(fields, do, opened, name, options), name=f"work at {address}")
+    in_time: set[asyncio.Task[T]] = set()
     try:
-        await asyncio.wait([work], timeout=LIMIT)
+        in_time, _ = await asyncio.wait([work], timeout=LIMIT)
     finally:
         if not work.done():
             await _cut_off(work, opened)
-    if work.cancelled() or not work.done():
+    if not in_time:
         raise waiting(stage, "silent", f"PostgreSQL at {address} was not done within {LIMIT:g} s", address)
     with translated(stage, address):
         try:
@@ -100,28 +99,12 @@ async def _in_session(
     options: Mapping[str, str],
 ) -> T:
     given = " ".join(f"-c {key}={value}" for key, value in {**_LIMITS, **options}.items())
-    settings = {**_LINK, **fields, **await _addresses(fields["host"], fields["port"]), "options": given, "application_name": name}
-    connection: Connection | None = None
-    with contextlib.suppress(ConnectionTimeout):  # another is raised: that one holds the socket for as long as somebody holds it
-        connection = await psycopg.AsyncConnection.connect(**settings, autocommit=True, prepare_threshold=None)
-    if connection is None:
-        raise ConnectionTimeout(f"connection timeout expired after {CONNECT} s")
+    connection = await open_session({**_LINK, **fields, "options": given, "application_name": name})
     opened.append(connection)
     try:
         return await do(connection)
     finally:
         await connection.close()
-
-
-async def _addresses(host: str, port: int) -> dict[str, str]:
-    """The host's addresses, resolved in a thread that holds nobody back at the end of the process."""
-    with contextlib.suppress(ValueError):
-        return {"hostaddr": str(ipaddress.ip_address(host))}
-    if host.startswith("/"):
-        return {}
-    found = await in_thread(socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM, name=f"resolve {host}")
-    addresses = list(dict.fromkeys(str(row[4][0]) for row in found))
-    return {"host": ",".join([host] * len(addresses)), "hostaddr": ",".join(addresses), "port": ",".join([str(port)] * len(addresses))}
 
 
 async def _cut_off(work: "asyncio.Task[Any]", opened: list[Connection]) -> None:

@@ -7,8 +7,9 @@ from mesh_runtime import ModuleRuntime
 from mesh_runtime.contracts.database import Database, DatabaseAccess
 from mesh_runtime.grants.providing import Claim, Provides
 from mesh_runtime.startup import Stage
-from mesh_runtime_database.connecting import Connection, Server, hold, ledger_id
+from mesh_runtime_database.connecting import Server, hold, ledger_id
 from mesh_runtime_database.ledger import PostgresLedger, make_ready
+from mesh_runtime_database.linking import Connection
 from mesh_runtime_database.logins import check_secret, list_logins, make_login, retire_login
 from mesh_runtime_database.marks import Mark
 from mesh_runtime_database.names import check_database, check_login

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from mesh_runtime.grants.ledger import Moved, Record
 from mesh_runtime.startup import Stage, blocked
-from mesh_runtime_database.connecting import SCHEMA, Connection, Server
+from mesh_runtime_database.connecting import SCHEMA, Server
+from mesh_runtime_database.linking import Connection
 from mesh_runtime_database.marks import Mark, read_mark
 
 OLDEST = 130000

@@ -11,7 +11,8 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
 from mesh_runtime.startup import Stage, blocked, waiting
-from mesh_runtime_database.connecting import Connection, Server, hold, ledger_id
+from mesh_runtime_database.connecting import Server, hold, ledger_id
+from mesh_runtime_database.linking import Connection
 from mesh_runtime_database.marks import Mark
 from mesh_runtime_database.owning import act_for
 from mesh_runtime_database.roles import Role, all_roles, find_role, is_superuser, not_ours

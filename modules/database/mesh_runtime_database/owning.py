@@ -9,7 +9,8 @@ from functools import partial
 
 from psycopg.sql import SQL, Identifier, Literal
 
-from mesh_runtime_database.connecting import Connection, Server
+from mesh_runtime_database.connecting import Server
+from mesh_runtime_database.linking import Connection
 from mesh_runtime_database.marks import Mark, read_mark
 from mesh_runtime_database.roles import find_role, is_superuser, not_ours
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mesh_runtime.startup import Stage, StageFault, blocked
-from mesh_runtime_database.connecting import Connection
+from mesh_runtime_database.linking import Connection
 from mesh_runtime_database.marks import Mark, read_mark
 
 _ALL = "SELECT oid, rolname, rolcanlogin, shobj_description(oid, 'pg_authid') FROM pg_roles"

@@ -7,7 +7,8 @@ from psycopg.sql import SQL, Identifier
 
 from mesh_runtime.contracts.database import DatabaseAccess
 from mesh_runtime.startup import Stage, blocked
-from mesh_runtime_database.connecting import Connection, work_at
+from mesh_runtime_database.connecting import work_at
+from mesh_runtime_database.linking import Connection
 
 
 async def try_access(access: DatabaseAccess) -> None:

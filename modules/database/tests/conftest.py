@@ -1,6 +1,6 @@
 """*provisioner*: the module on a private PostgreSQL, and what a test needs to ask it and to look at its server from outside."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -95,3 +95,9 @@ class Provisioner:
 def provisioner(postgres: PrivatePostgres, tmp_path: Path) -> Provisioner:
     """A module of its own for each test, on a server that is empty."""
     return Provisioner(postgres, tmp_path)
+
+
+@pytest.fixture
+def make_provisioner(tmp_path: Path) -> Callable[[PrivatePostgres], Provisioner]:
+    """The same on a server of the test's own."""
+    return lambda postgres: Provisioner(postgres, tmp_path)
