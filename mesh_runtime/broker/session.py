@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pamqp import commands
+from pamqp.base import Frame
 
 from mesh_runtime.broker.calls import Channel
 from mesh_runtime.broker.channel import Wire
@@ -89,9 +90,7 @@ class Session:
 
     async def confirmed(self) -> ConfirmedChannel:
         """A new data channel with confirmations. Raises StageFault (topology) or SessionLost."""
-        channel = await self._open(ConfirmedChannel(self._link, self._number(), self._frame_max))
-        await channel.call(commands.Confirm.Select())
-        return channel
+        return await self._open(ConfirmedChannel(self._link, self._number(), self._frame_max), commands.Confirm.Select())
 
     def _number(self) -> int:
         if self._link.over:
@@ -101,10 +100,11 @@ class Session:
                 return number
         raise SessionLost(f"all {self._channel_max} channels of the session are in use")
 
-    async def _open(self, channel: C) -> C:
+    async def _open(self, channel: C, *more: Frame) -> C:
         try:
-            await channel.call(commands.Channel.Open())
-        except BaseException:
+            for request in (commands.Channel.Open(), *more):
+                await channel.call(request)
+        except BaseException:  # also a cancellation: nobody has the channel yet
             channel.forget()
             raise
         return channel

@@ -5,9 +5,11 @@ import socket
 
 import pytest
 
-from mesh_runtime.broker import BrokerAt, login, open_session
+from mesh_runtime.broker import BrokerAt, Session, login, open_session
+from mesh_runtime.broker.calls import Channel
 from mesh_runtime.broker.reaching import _Race
 from mesh_runtime.startup import Kind, Stage, StageFault
+from mesh_runtime.testing.waiting import until
 from tests.broker.conftest import USER
 
 
@@ -43,3 +45,15 @@ async def test_a_login_that_the_client_cancels_by_itself_is_waited_for(at: Broke
         await open_session(at, USER)
     assert (caught.value.stage, caught.value.cause.kind, caught.value.cause.code) == (Stage.LOGIN, Kind.WAITING, "closed")
     assert caught.value.cause.text.strip()
+
+
+async def test_a_channel_that_is_given_up_before_it_confirms_is_closed(session: Session) -> None:
+    def selecting() -> bool:
+        pending = [what for one in session._link.channels.values() if isinstance(one, Channel) for what, _ in one._calls]
+        return "Confirm.Select" in pending
+
+    opening = asyncio.ensure_future(session.confirmed())
+    await until(selecting, every=0)
+    opening.cancel()
+    await asyncio.wait({opening})
+    await until(lambda: not session._link.channels, "its number is free again")
