@@ -1,6 +1,7 @@
 """The guide's example is an outside author's module: installed as one, run as one, composed as one."""
 
 import ast
+import asyncio
 import json
 import os
 import subprocess
@@ -123,6 +124,12 @@ async def test_it_keeps_in_its_own_database_who_was_greeted_each_once(
             "SELECT tableowner, rolcanlogin FROM pg_tables JOIN pg_roles ON rolname = tableowner WHERE tablename = 'greeted'", dbname="motd"
         )
         assert owner == ("motd", False)
+        await asyncio.to_thread(postgres.kill)
+        await telling.module.tell(greeted(id="told while the server was dead"))
+        await asyncio.to_thread(postgres.start)
+        await until(lambda: len(postgres.query(rows, dbname="motd")) == 4, "what was told meanwhile is kept", within=60)
+        assert keeping.state.ready
+        assert not [name for name in keeping.state.counts if "parked" in name]
 
 
 def test_it_is_short_and_imports_of_the_mesh_the_library_alone() -> None:
