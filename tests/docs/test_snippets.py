@@ -172,7 +172,7 @@ ASKED = [command for code in CONSOLE for command, _ in lines_of(code) if command
 SPANNED = [
     span
     for page in PAGES
-    for span in re.findall(r"`(mesh (?:place|remove|plan|push|status|grants|rotate|revoke|rekey)[^`\n]* [^`\n]*)`", page.read_text())
+    for span in re.findall(r"`(mesh (?:place|remove|plan|push|status|grants|rotate|revoke|rekey|parked)[^`\n]* [^`\n]*)`", page.read_text())
 ]
 
 
@@ -203,6 +203,9 @@ def test_the_command_mesh_reads_the_line(line: str) -> None:
     _, name, *arguments = shlex.split(line.replace("[KEY=VALUE]...", "key=value").replace("[MACHINE]...", "alpha"))
     numbers = [word if word != "S" else "1" for word in arguments]
     command = getattr(group, "commands", {})[name]
+    if subcommands := getattr(command, "commands", {}):
+        name, *numbers = numbers
+        command = subcommands[name]
     command.make_context(name, numbers)
 
 
