@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.grants.parts import StandInServer
-from tests.grants.runtimes.parts import MakerRuntime, Pool
+from tests.grants.runtimes.parts import MakerRuntime, Pool, ReleasingServer
 from tests.records import _nothing_that_only_the_loop_heard_of, records
 
 __all__ = ["_nothing_that_only_the_loop_heard_of", "records", "server"]
@@ -14,7 +14,7 @@ __all__ = ["_nothing_that_only_the_loop_heard_of", "records", "server"]
 @pytest.fixture
 def server() -> Iterator[StandInServer]:
     """The server that every provisioner and every pool of the test speaks to."""
-    MakerRuntime.shared = Pool.shared = StandInServer()
+    MakerRuntime.shared = Pool.shared = ReleasingServer()
     Pool.opened.clear()
     yield MakerRuntime.shared
     left = [pool for pool in Pool.opened if not pool.closed]

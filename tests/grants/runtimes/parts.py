@@ -20,6 +20,17 @@ from tests.grants.parts import ONE, Maker, StandInServer, Thing, ThingAccess, ac
 from tests.raw import broker_at
 
 
+class ReleasingServer(StandInServer):
+    """What hangs goes on as soon as it is taken out of ``hanging``."""
+
+    async def step(self, name: str) -> None:
+        self.steps.append(name)
+        await until(lambda: name not in self.hanging, f"{name} goes on", within=120)
+        if name in self.failing:
+            raise self.failing[name]
+        await asyncio.sleep(0)
+
+
 class MakerRuntime(ModuleRuntime, Maker):
     """Provides things on the shared server; its ledger stands in its state directory."""
 
@@ -102,8 +113,10 @@ class Shop(ModuleRuntime):
             await self.trial(pool)
             yield pool
         finally:
-            await self.close(pool)
-            pool.closed = True
+            try:
+                await self.close(pool)
+            finally:
+                pool.closed = True
 
     async def trial(self, pool: Pool) -> None:
         """Whether it can be used: tests put others in its place."""
