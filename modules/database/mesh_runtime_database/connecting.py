@@ -41,7 +41,9 @@ _LIMITS = {
     "tcp_keepalives_interval": "3",
     "tcp_keepalives_count": "3",
 }
-_ADMIN = {"role": "none", "search_path": "pg_catalog", "synchronous_commit": "on"}
+_ADMIN = {"role": "none", "search_path": "pg_catalog"}
+# What is recorded here is acted on: it must be on the disk, whatever is set for others.
+_ADMIN |= {"synchronous_commit": "on"}
 _LINK = {"keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3, "gssencmode": "disable"}
 
 
