@@ -133,7 +133,7 @@ class Answerer:
         """What the asker is told of a handler that was cancelled, if there is a session to tell it by: perhaps the next one."""
         if self._stopping:
             return self._stopped()
-        return Refused(code="session-lost", why=f"{self._me} lost its session while it was at it", again=True)
+        return Refused(code="interrupted", why=f"{self._me} lost its session while it was at it", again=True)
 
     def _accept(self, level: Level, delivery: Delivery) -> None:
         self._settle(level, delivery)

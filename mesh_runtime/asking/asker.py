@@ -376,7 +376,7 @@ class Asker:
 
 
 #: Refusals that the answerer's library gives because the ask itself could not be handled: no outcome, whatever the contract allows.
-_NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "session-lost", "not-authorised"})
+_NOT_THE_MODULES_WORD = frozenset({"malformed", "no-handler", "too-large", "stopping", "interrupted", "not-authorised"})
 #: Refusals that it gives because the handler failed: an outcome where the contract allows one, and no answer on which a compose may rest.
 _HANDLER_FAILED = frozenset({"error", "time-out", "wrong-type"})
 

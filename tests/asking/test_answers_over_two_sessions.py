@@ -80,7 +80,7 @@ async def told_by(*, stopping: bool) -> Refused:
 
 async def test_that_the_session_was_lost_and_not_that_it_stops() -> None:
     told = await told_by(stopping=False)
-    assert (told.code, told.again) == ("session-lost", True)
+    assert (told.code, told.again) == ("interrupted", True)
     assert "oracle@alpha lost its session" in told.why
 
 
