@@ -9,19 +9,12 @@ import json
 import time
 from typing import Any
 
-import psycopg
-
+from beds.accesses import CONSUMER, RESOURCE, log_in, open_access, read_record, until_refused
 from beds.greeting import MODULE, Load
 from beds.lab import MACHINE, Lab, Ran
-from beds.recording import Facts, StepFailed, check
-from mesh_runtime.contracts.database import Database, DatabaseAccess
-from mesh_runtime.grants.ledger import Record
+from beds.recording import Facts, check
+from mesh_runtime.contracts.database import DatabaseAccess
 from mesh_runtime.testing.waiting import until
-from mesh_runtime.trust.sealing import PrivateKey, purpose_of
-
-RESOURCE = Database(name="motd")
-CONSUMER = f"{MODULE}@{MACHINE}"
-ISSUER = f"database@{MACHINE}"
 
 #: Tells a second, and seconds of them before and after a rotation.
 RATE, BEFORE, AFTER = 200.0, 1.0, 1.0
@@ -57,7 +50,7 @@ class Granting:
         rows = await self._rows(load.sent)
         row = await self._shown("confirmed")
         access = await self._access(row["sequence"])
-        await self._logs_in(access)
+        await log_in(access)
         return {"grant": row, "rows": rows, "login_works": True}
 
     async def rotated(self) -> Facts:
@@ -79,8 +72,8 @@ class Granting:
         failed = self.lab.grantees[MODULE].logs.records(event="a handler of tells raised")
         facts: Facts = {"told": len(load.sent), "rows": rows, "not_sent": load.failed, "failed": len(failed), "old": old, "new": new}
         check(not load.failed and not failed, "a tell failed", **facts)
-        refusal = await self._refused(access)
-        await self._logs_in(await self._access(new["sequence"]))
+        refusal = await until_refused(access, WITHIN)
+        await log_in(await self._access(new["sequence"]))
         return {**facts, "old_login": refusal}
 
     async def revoked(self) -> Facts:
@@ -88,7 +81,7 @@ class Granting:
         row = await self._shown("confirmed")
         access = await self._access(row["sequence"])
         await self._done("revoke", CONSUMER, RESOURCE.text)
-        refusal = await self._refused(access)
+        refusal = await until_refused(access, WITHIN)
         seen = await self.lab.grantees[MODULE].states.until_at("grants", "blocked", within=WITHIN)
         gone = await self._shown("revoked")
         return {"login": refusal, "consumer": seen["cause"]["text"], "grant": gone}
@@ -127,34 +120,7 @@ class Granting:
         return seen
 
     async def _access(self, sequence: int) -> DatabaseAccess:
-        """What the consumer was handed, out of the issuer's ledger: nobody without its key can read it there."""
-        ask = "SELECT record FROM mesh_ledger.grants WHERE resource = %s AND consumer = %s"
-        rows = await asyncio.to_thread(self.lab.postgres.query, ask, RESOURCE.text, CONSUMER)
-        record = rows[0][0]
-        kept = Record.model_validate_json(record) if isinstance(record, str) else Record.model_validate(record)
-        (login,) = [one for one in kept.logins if one.sequence == sequence]
-        key = PrivateKey.load(self.lab.founded.key_file(MODULE))
-        return DatabaseAccess.model_validate_json(key.open(login.sealed, purpose_of("access", CONSUMER, RESOURCE.text, ISSUER, sequence)))
-
-    async def _logs_in(self, access: DatabaseAccess) -> None:
-        try:
-            async with await psycopg.AsyncConnection.connect(**access.fields(), connect_timeout=5) as connection:
-                await connection.execute("SELECT count(*) FROM greeted")
-        except psycopg.Error as error:
-            raise StepFailed(f"the login does not work: {error}") from None
-
-    async def _refused(self, access: DatabaseAccess) -> str:
-        """The server's words to a login that must work no more."""
-        words = ""
-
-        async def refused() -> bool:
-            nonlocal words
-            try:
-                async with await psycopg.AsyncConnection.connect(**access.fields(), connect_timeout=5):
-                    return False
-            except psycopg.OperationalError as error:
-                words = str(error).strip()
-                return True
-
-        await until(refused, "the old login is refused", within=WITHIN, every=0.3)
-        return words
+        """What the consumer was handed under this number."""
+        kept = await read_record(self.lab)
+        (login,) = [one for one in (kept.logins if kept else ()) if one.sequence == sequence]
+        return open_access(self.lab, login)

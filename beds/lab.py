@@ -24,7 +24,7 @@ from mesh_runtime.testing.ca import Leaf
 from mesh_runtime.testing.founding import BrokerPlace, FoundedMesh, found_mesh
 from mesh_runtime.testing.installation import Installation
 from mesh_runtime.testing.management import Management
-from mesh_runtime.testing.postgres import PrivatePostgres
+from mesh_runtime.testing.postgres import PostgresOptions, PrivatePostgres
 from mesh_runtime.testing.processes import RuntimeProcess, script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,10 +51,13 @@ class Lab:
     ``grantees`` are the runtimes that come when there is something to grant: the issuer of databases, and the guide's example.
     """
 
-    def __init__(self, modules: Iterable[str], installation: Installation | None = None) -> None:
-        """``installation`` is the RabbitMQ that runs; by default this machine's. Raises NoBroker, NoPostgres."""
+    def __init__(self, modules: Iterable[str], installation: Installation | None = None, *, durable: bool = False) -> None:
+        """``installation`` is the RabbitMQ that runs; by default this machine's. ``durable``: what the PostgreSQL commits is on the disk.
+
+        Raises NoBroker, NoPostgres.
+        """
         self.broker = PrivateBroker(BrokerOptions(installation=installation or Installation(), name=BROKER_NAME))
-        self.postgres = PrivatePostgres()
+        self.postgres = PrivatePostgres(PostgresOptions(durable=durable))
         self.directory = self.broker.directory / "bed"
         self._site = self.broker.directory / "site"
         greeting.install(self._site)

@@ -13,6 +13,7 @@ import ssl
 import struct
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -124,6 +125,10 @@ class Gate:
         elif self._server is None:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=CHUNK)
 
+    async def parts(self, connection: Connection, upward: bool, data: bytes) -> AsyncIterator[bytes]:
+        """What is forwarded of ``data``, in order: all at once. A gate that knows the protocol overrides it, to hold or drop a part."""
+        yield data
+
     def cut(self) -> None:
         """Abort every present connection on both sides, by reset; what comes next meets the mode as it is."""
         self.cut_client()
@@ -197,9 +202,10 @@ class Gate:
             while data := await source.read(CHUNK):
                 traffic.note(data)
                 await self._flows.wait()
-                if connection.open:
-                    sink.write(data)
-                    await sink.drain()
+                async for part in self.parts(connection, traffic is connection.up, data):
+                    if connection.open:
+                        sink.write(part)
+                        await sink.drain()
             await self._flows.wait()
             if connection.open:
                 sink.close()
@@ -216,11 +222,11 @@ class Gate:
             connection.closed_at = time.monotonic()
 
 
-def serving(leaf: Leaf, ca: CertificateAuthority) -> ssl.SSLContext:
-    """Return a server's TLS context that shows `leaf` and `ca`, for a gate that ends TLS itself."""
+def serving(leaf: Leaf, ca: CertificateAuthority | bytes) -> ssl.SSLContext:
+    """Return a server's TLS context that shows `leaf` and `ca` (or its PEM), for a gate that ends TLS itself."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile(suffix=".pem") as both:  # the ssl module loads a key from files alone
-        both.write(leaf.key + leaf.certificate + ca.certificate)
+        both.write(leaf.key + leaf.certificate + (ca if isinstance(ca, bytes) else ca.certificate))
         both.flush()
         context.load_cert_chain(both.name)
     return context

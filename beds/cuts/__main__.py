@@ -1,0 +1,253 @@
+"""``python -m beds.cuts``: kill -9 between every two steps of issue, rotate and revoke. What must hold afterwards stands in ``invariants``.
+
+Each operation is performed uncut, and its steps are recorded. Then it is performed once for each step, and one of the four parties is
+killed there: which one is drawn by the seed, so that each is as often a victim; with ``--all`` each of them at each step.
+
+Exit 0: all held. 1: something did not. 130: told to end; what was done is shown.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psycopg
+
+from beds.cuts.invariants import Invariants
+from beds.cuts.operations import OPERATIONS, Operations
+from beds.cuts.rig import Rig
+from beds.cuts.steps import VICTIMS, Step
+from beds.recording import StepFailed
+from mesh_runtime.contracts import Unanswered
+from mesh_runtime.startup import StageFault
+from mesh_runtime.testing.broker import BrokerFailed
+from mesh_runtime.testing.installation import NoBroker
+from mesh_runtime.testing.postgres import NoPostgres, PostgresFailed
+
+#: Seconds for one operation with all that belongs to it, and how many may fail before it ends.
+LIMIT, FAILURES = 420.0, 12
+#: Times that a step is waited for which does not come: sessions and looks are not as many in each run.
+TRIES = 3
+
+#: What says that something does not hold, or cannot be done.
+FAULTS = (StepFailed, AssertionError, TimeoutError, Unanswered, BrokerFailed, PostgresFailed, psycopg.Error, StageFault, OSError)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One operation that is cut at one step."""
+
+    operation: str
+    step: Step
+    victim: str
+
+    @property
+    def again(self) -> str:
+        """The options that repeat it."""
+        return f"--operation {self.operation} --victim {self.victim} --step {str(self.step)!r}"
+
+    def __str__(self) -> str:
+        return f"{self.operation}, {self.victim} killed at {self.step}"
+
+
+@dataclass
+class Told:
+    """All that was done."""
+
+    seed: int
+    steps: dict[str, list[str]] = field(default_factory=dict)
+    done: list[Cut] = field(default_factory=list)
+    missed: list[Cut] = field(default_factory=list)
+    failed: list[tuple[Cut | str, str]] = field(default_factory=list)
+    slowest: float = 0.0
+    replayed: int = 0
+    confirmed: int = 0
+
+    def document(self, seconds: float) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "seed": self.seed,
+            "steps": self.steps,
+            "cuts": [{**asdict(one), "step": str(one.step)} for one in self.done],
+            "not-come": [str(one) for one in self.missed],
+            "failed": [{"cut": str(one), "why": why} for one, why in self.failed],
+            "seconds": round(seconds, 1),
+            "slowest": round(self.slowest, 1),
+            "tells-confirmed": self.confirmed,
+            "runs-with-parked-tells": self.replayed,
+        }
+
+
+class Bed:
+    """One run of it, over as many rigs as failures make necessary."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.told = Told(options.seed)
+        self._random = random.Random(options.seed)
+        self._recorded: dict[str, list[Step]] = {}
+        self._left: list[Cut] = []
+
+    async def run(self) -> None:
+        """Record, then cut. What fails is shown, and a new mesh is founded for the rest."""
+        say(f"seed {self.options.seed}")
+        while len(self.told.failed) < FAILURES:
+            async with Rig() as rig:
+                if await self._on(rig):
+                    return
+
+    async def _on(self, rig: Rig) -> bool:
+        """Whether all was done on this rig."""
+        operations = Operations(rig)
+        invariants = Invariants(rig, operations)
+        try:
+            if not self._recorded:
+                for operation in self.options.operations:
+                    if not await self._record(operations, invariants, operation):
+                        return True
+                self._left = self._chosen()
+            while self._left:
+                if not await self._cut(operations, invariants, self._left.pop(0)):
+                    return False
+        finally:
+            self.told.replayed += invariants.replayed
+            self.told.confirmed += len(rig.load.confirmed)
+        return True
+
+    async def _record(self, operations: Operations, invariants: Invariants, operation: str) -> bool:
+        """Perform it uncut, and take down its steps; whether all held. Twice: a sweep that came into one of them is in the longer."""
+        found: list[list[Step]] = []
+        for _ in range(2):
+            begun = time.monotonic()
+            if await self._one(operations, invariants, operation, None) is None:
+                return False
+            found.append(list(operations.rig.watch.seen))
+            say(f"{operation}: {len(found[-1])} steps, {time.monotonic() - begun:.1f} s")
+        self._recorded[operation] = min(found, key=len)
+        self.told.steps[operation] = [str(one) for one in self._recorded[operation]]
+        return True
+
+    async def _cut(self, operations: Operations, invariants: Invariants, cut: Cut) -> bool:
+        """Perform it with this cut, again if the step does not come; whether all held."""
+        begun, came = time.monotonic(), None
+        for _ in range(TRIES):
+            if (came := await self._one(operations, invariants, cut.operation, cut)) is None:
+                return False
+            if came:
+                break
+        (self.told.done if came else self.told.missed).append(cut)
+        self.told.slowest = max(self.told.slowest, operations.took)
+        count = f"{operations.took:.1f} of {time.monotonic() - begun:.1f} s; {len(self.told.done)} done, {len(self._left)} left"
+        say(f"{'ok' if came else 'this step did not come'}: {cut} ({count})")
+        return True
+
+    async def _one(self, operations: Operations, invariants: Invariants, operation: str, cut: Cut | None) -> bool | None:
+        """One operation; whether its cut came, None if something did not hold: that is told."""
+        runtimes = operations.rig.lab.everybody
+        for runtime in runtimes.values():
+            runtime.logs.lines.clear()
+        try:
+            async with asyncio.timeout(LIMIT):
+                await operations.prepare(operation, invariants.keep_rows)
+                came = await operations.perform(operation, cut.step if cut else None, cut.victim if cut else "")
+                await invariants.hold(operation)
+        except FAULTS as failed:
+            why = f"{type(failed).__name__}: {failed}"
+            self.told.failed.append((cut or operation, why))
+            say(f"FALSE: {cut or operation}: {why}")
+            for name, runtime in runtimes.items():
+                for line in runtime.logs.lines[-60:] if self.options.logs else ():
+                    say(f"    {name} | {line.text[:600]}")
+            return None
+        return came
+
+    def _chosen(self) -> list[Cut]:
+        """The cuts to be made: operations in turn, each one's steps in a drawn order, victims in turn."""
+        each = []
+        for operation, steps in self._recorded.items():
+            if self.options.step:
+                steps = [one for one in steps if str(one) == self.options.step]
+            victims = [self.options.victim] if self.options.victim else list(VICTIMS)
+            if self.options.all or self.options.step:
+                cuts = [Cut(operation, step, victim) for step in steps for victim in victims]
+                self._random.shuffle(cuts)
+            else:
+                self._random.shuffle(victims)
+                mixed = self._random.sample(steps, len(steps))
+                cuts = [Cut(operation, step, victims[number % len(victims)]) for number, step in enumerate(mixed)]
+            each.append(cuts)
+        turns = [cuts[turn] for turn in range(max(map(len, each))) for cuts in each if turn < len(cuts)]
+        return turns[: self.options.sample] if self.options.sample else turns
+
+
+def say(words: str) -> None:
+    """A line for people."""
+    print(f"{time.strftime('%H:%M:%S')}  {words}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Carry out the command line; the exit code."""
+    options = _options()
+    try:
+        return asyncio.run(_run(options))
+    except (NoBroker, NoPostgres) as missing:
+        print(f"beds.cuts: {missing}", file=sys.stderr)
+        return 1
+
+
+async def _run(options: argparse.Namespace) -> int:
+    begun, bed = time.monotonic(), Bed(options)
+    loop, told_to_end = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told_to_end.set)
+    running, ending = asyncio.create_task(bed.run()), asyncio.create_task(told_to_end.wait())
+    await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
+    for one in (running, ending):
+        one.cancel()
+    await asyncio.wait([running, ending])
+    told, seconds = bed.told, time.monotonic() - begun
+    _sum_up(told, seconds)
+    if options.json:
+        print(json.dumps(told.document(seconds), indent=2))
+    if told_to_end.is_set():
+        return 130
+    running.result()
+    return 1 if told.failed or not told.done else 0
+
+
+def _sum_up(told: Told, seconds: float) -> None:
+    for operation, steps in told.steps.items():
+        were = {str(one.step) for one in told.done if one.operation == operation}
+        say(f"{operation}: {len(steps)} steps, {len(were & set(steps))} of them cut")
+    by = {victim: sum(one.victim == victim for one in told.done) for victim in VICTIMS}
+    say(f"{len(told.done)} cuts ({', '.join(f'{victim} {count}' for victim, count in by.items())}), {len(told.missed)} steps did not come")
+    say(f"{told.confirmed} tells confirmed and each a row; seed {told.seed}; {seconds:.0f} s, the slowest recovery {told.slowest:.1f} s")
+    for cut, why in told.failed:
+        say(f"FALSE: {cut}: {why}")
+        if isinstance(cut, Cut):
+            say(f"  again: python -m beds.cuts --seed {told.seed} {cut.again}")
+    say(f"{len(told.failed)} failed" if told.failed else "all held")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m beds.cuts", description="kill -9 between every two steps of a grant.")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="draws order and victims; default: drawn")
+    parser.add_argument("--sample", type=int, default=0, metavar="K", help="only the first K cuts of the drawn order")
+    parser.add_argument("--all", action="store_true", help="every party at every step, instead of one at each")
+    parser.add_argument("--operation", dest="operations", action="append", choices=OPERATIONS, help="only this one (repeatable)")
+    parser.add_argument("--step", default="", metavar="STEP", help="only this step, as it was printed")
+    parser.add_argument("--victim", default="", choices=VICTIMS, help="only this party")
+    parser.add_argument("--logs", action="store_true", help="show the last lines of every runtime where something failed")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    options = parser.parse_args()
+    options.operations = options.operations or list(OPERATIONS)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
