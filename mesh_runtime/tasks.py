@@ -5,8 +5,8 @@ never. So every task here is started by an owner, which holds it, hears of its e
 merely *returns* is reported too, and so is one that ends by a cancellation nobody here asked for), and stops all of them,
 naming those that still hang and where they stand.
 
-It refuses to start anything after a stop, and never swallows a cancellation: it only looks at tasks from outside, so there
-is no place here that catches one.
+It refuses to start anything after a stop, and never swallows a cancellation: it looks at tasks from outside, and what catches one raises
+it again, or as an error if it was meant for another.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OnEnd = Callable[[str, BaseException | None], None]
 
 
 class EndedUnasked(Exception):
-    """A task ended by a cancellation that its owner did not ask for.
+    """A task, or what was awaited in it, ended by a cancellation that its owner did not ask for.
 
     The broker client ends pending calls on a frozen link with a bare `CancelledError`; to the task's owner that is a fault.
     """
@@ -121,15 +121,21 @@ class CalledExit(RuntimeError):
 
 
 async def not_exiting(work: Awaitable[object]) -> None:
-    """Await an author's code; its ``SystemExit`` is raised as ``CalledExit``, an error like any other.
+    """Await an author's code; what would end the process, though it says nothing of the process, is raised as an error like any other.
 
-    asyncio lets ``SystemExit`` out of the loop from whatever task raised it, so that a library which calls it deep inside would end a
-    runtime without draining, with any exit code. A process ends by itself for the two reasons that the design names, and for no other.
+    ``SystemExit`` is raised as ``CalledExit``: asyncio lets it out of the loop from whatever task raised it, so that a library which calls
+    it deep inside would end a runtime without draining, with any exit code. A cancellation that was not meant for this task (of something
+    that the code awaits) is raised as ``EndedUnasked``. A process ends by itself for the two reasons that the design names, no other.
     """
     try:
         await work
     except SystemExit as left:
         raise CalledExit(f"the module's code called sys.exit({left.code!r})") from left
+    except asyncio.CancelledError as stray:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise EndedUnasked("what the module's code awaited was cancelled, and not by its runtime") from stray
 
 
 def _place_of(task: asyncio.Task[Any]) -> str:

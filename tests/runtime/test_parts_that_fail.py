@@ -108,6 +108,48 @@ async def test_b37_keep_that_raises_is_seen_and_started_again(
         await until(lambda: keeper.module.kept == 2 and not keeper.state.snapshot()["degraded"], "it keeps again")
 
 
+async def cancelled_by_itself() -> None:
+    """What it awaits was cancelled, by whoever else holds it, and not by the runtime."""
+    elsewhere = asyncio.get_running_loop().create_future()
+    elsewhere.cancel()
+    await elsewhere
+
+
+async def test_b37_keep_that_awaits_what_is_cancelled_is_started_again_and_ends_nothing(runtimes: Runtimes, records: Records) -> None:
+    class Keeper(ModuleRuntime):
+        kept = 0
+
+        async def keep(self) -> None:
+            self.kept += 1
+            if self.kept == 1:
+                await cancelled_by_itself()
+            await asyncio.Event().wait()
+
+    async with runtimes.run(Keeper) as keeper:
+        await until(lambda: keeper.state.snapshot()["degraded"] == ["keep: keep raised EndedUnasked"], "it is seen", within=5.0)
+        assert said(records, "keep raised and is started again", level="error", module="keeper")
+        await keeper.ready()
+        await until(lambda: keeper.module.kept == 2, "it keeps again")
+        assert not keeper.task.done()
+
+
+async def test_prepare_that_awaits_what_is_cancelled_is_no_time_out(runtimes: Runtimes) -> None:
+    class Preparer(ModuleRuntime):
+        prepared = 0
+
+        async def prepare(self) -> None:
+            self.prepared += 1
+            if self.prepared < 3:
+                await cancelled_by_itself()
+
+    async with runtimes.run(Preparer) as preparer:
+        seen: set[str] = set()
+        preparer.state.listen(lambda state: seen.add(state.cause.code if state.cause is not None else ""))
+        await preparer.ready()
+        assert "EndedUnasked" in seen
+        assert "time-out" not in seen
+
+
 async def test_b37_a_state_socket_that_fails_is_seen_and_made_again(
     runtimes: Runtimes, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
