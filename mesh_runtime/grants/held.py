@@ -76,6 +76,7 @@ class Held:
         """Have it in force and confirmed; what is already done is not done again. Raises StageFault (grants)."""
         async with self._turn:
             if self._now is None:
+                await self._leave_all(None)
                 key = read_key(self._consumer.key_file)
                 self._now = await self._within(self._obtained(key), f"{self._text} was not granted and entered")
                 self._key = key
@@ -194,8 +195,9 @@ class Held:
             why = f"the grant of {self._text} was revoked by {sender}: {mask_text(tell.why)}"
             log.error("a grant is revoked", resource=self._text, sequence=now.grant.sequence, issuer=sender, why=mask_text(tell.why))
             self._slot.put(None, why)
+            self._old.append(now)
             self._now = None
-            await asyncio.gather(*(self._leave(one) for one in [now, *self._old]))
+        # First the session ends, so that tells whose handlers find nothing to work with any more come again instead of being parked.
         self._consumer.again(why)
 
     def _mine(self, what: str, sender: str) -> Entered | None:
@@ -236,8 +238,11 @@ class Held:
             log.error("a grant's context ended by itself", grant=one.where, sequence=one.grant.sequence)
             self._consumer.again(why)
 
-    async def _leave(self, one: Entered) -> None:
-        await one.leave()
+    async def _leave_all(self, within: float | None) -> None:
+        await asyncio.gather(*(self._leave(one, within) for one in self._old))
+
+    async def _leave(self, one: Entered, within: float | None = None) -> None:
+        await one.leave(within)
         if one in self._old:
             self._old.remove(one)
             log.info("an older grant is left", resource=self._text, sequence=one.grant.sequence)
@@ -245,8 +250,10 @@ class Held:
     async def leave(self, within: float) -> None:
         """Leave all that is open, in bounded time: the process ends."""
         self._slot.put(None, "the runtime has stopped")
-        left, self._now = [*self._old, *([self._now] if self._now is not None else [])], None
-        await asyncio.gather(*(one.leave(within) for one in left))
+        if self._now is not None:
+            self._old.append(self._now)
+            self._now = None
+        await self._leave_all(within)
 
 
 def _name(grant: Grant) -> tuple[str, int]:

@@ -154,6 +154,27 @@ async def test_a_context_that_ends_by_itself_is_entered_anew(runtimes: Runtimes,
 # ---------------------------------------------------------------------------------------------------- stopping
 
 
+async def test_a_revoked_one_that_is_slow_to_leave_has_no_tell_parked(runtimes: Runtimes, server: StandInServer, records: Records) -> None:
+    async with issuing(runtimes) as issuer, runtimes.run(Shop) as shop, runtimes.run(Customer, "beta") as customer:
+        await shop.ready()
+        await customer.ready()
+        server.hanging.add("close")
+        await issuer.say(Refused(code="revoked", why="by the test"))
+        await asyncio.gather(*(customer.module.tell(Row(number=number, hold=True)) for number in range(20)))
+        await until(lambda: shop.module.held == 20, "they are at work")
+        issuer.tell(REVOKED)
+        await until(lambda: not shop.state.ready, "it has ended")
+        shop.module.go.set()
+        await until(lambda: "close" in server.steps, "it is left")
+        server.hanging.clear()
+        await stands_at(shop, "blocked", "revoked")
+        assert shop.module.rows == {}
+        assert not said(records, "a tell is parked")
+        assert not said(records, "a handler of tells raised")
+        row = await runtimes.management.queue(runtimes.vhost, "tells.shop@alpha")
+        assert row["type"] == "quorum"
+
+
 @pytest.mark.parametrize("phase", ["asking", "entering", "confirming", "in force", "rotating", "waiting for the old"])
 async def test_it_stops_within_bounds_whatever_it_is_at_and_leaves_nothing_open(
     runtimes: Runtimes, server: StandInServer, phase: str
