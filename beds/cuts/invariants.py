@@ -30,7 +30,7 @@ class Invariants:
         """Raise StepFailed or AssertionError for the first that does not hold."""
         shown = json.loads((await self.rig.done("grants", "--json")).output)
         rows = [row for row in shown["grants"] if row["identity"] == CONSUMER]
-        logins = await self.operations.logins()
+        _, logins = await self.operations.look()
         check(shown["whole"] and not shown["orphans"], f"there are orphans, or not all have answered: {shown}")
         wanted = "revoked" if operation == "revoke" else "confirmed"
         check([row["state"] for row in rows] == [wanted], f"mesh grants shows {rows}, not one row that is {wanted}")

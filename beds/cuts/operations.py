@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import psycopg
 
-from beds.accesses import CONSUMER, RESOURCE, open_access, read_record
+from beds.accesses import CONSUMER, RESOURCE, open_access
 from beds.cuts.rig import READY, Rig
 from beds.cuts.steps import PROVISIONER, Step
 from beds.lab import Ran
@@ -31,7 +31,9 @@ SETTLES = 150.0
 TRAILS, QUIET = 4.0, 0.7
 
 _ACT = acts_on(Database)
-_ROLES = """SELECT rolname FROM pg_roles WHERE shobj_description(oid, 'pg_authid') LIKE '%"kind":"login"%' ORDER BY rolname"""
+_LOOK = """SELECT (SELECT record FROM mesh_ledger.grants WHERE resource = %s AND consumer = %s),
+    array(SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') LIKE %s ORDER BY rolname)"""
+_LOGINS = '%"kind":"login"%'
 
 
 class Operations:
@@ -51,7 +53,7 @@ class Operations:
         ``keep_rows`` is called before rows are dropped with their database.
         """
         rig = self.rig
-        record = await read_record(rig.lab)
+        record, _ = await self.look()
         granted = record is not None and not record.revoked and bool(record.logins)
         if operation == "issue":
             if granted:
@@ -68,7 +70,7 @@ class Operations:
             await rig.consumer.start()
             await self._settled("issue")
             await rig.ready()
-        record = await read_record(rig.lab)
+        record, _ = await self.look()
         self.before = record.sequence if record is not None else 0
         await self._quiet()
 
@@ -152,7 +154,7 @@ class Operations:
         async def over() -> bool:
             nonlocal seen
             try:
-                record, logins = await read_record(self.rig.lab), await self.logins()
+                record, logins = await self.look()
             except psycopg.Error as error:
                 seen = str(error)
                 return False
@@ -167,7 +169,7 @@ class Operations:
             return newest is not None and newest.state == "confirmed" and newest.sequence > self.before and logins == [newest.login]
 
         try:
-            await until(over, f"{operation} is over", within=SETTLES, every=0.1)
+            await until(over, f"{operation} is over", within=SETTLES, every=0.2)
         except AssertionError:
             raise StepFailed(f"{operation} has not come to its end within {SETTLES:g} s: {seen}") from None
         if operation == "revoke":
@@ -176,9 +178,11 @@ class Operations:
         else:
             await self.rig.ready()
 
-    async def logins(self) -> list[str]:
-        """The names of all logins at the server that the provisioner has made."""
-        return [row[0] for row in await asyncio.to_thread(self.rig.lab.postgres.query, _ROLES)]
+    async def look(self) -> tuple[Record | None, list[str]]:
+        """The record of the grant, and the names of all logins at the server that the provisioner has made. Raises psycopg.Error."""
+        query = self.rig.lab.postgres.query
+        ((record, logins),) = await asyncio.to_thread(query, _LOOK, RESOURCE.text, CONSUMER, _LOGINS)
+        return Record.model_validate_json(record) if record else None, logins
 
     def _note(self, record: Record) -> None:
         for one in record.logins:

@@ -24,6 +24,7 @@ from mesh_runtime.contracts.rights import OPERATOR
 from mesh_runtime.testing.ca import Leaf
 from mesh_runtime.testing.gate import serving
 from mesh_runtime.testing.processes import RuntimeProcess
+from mesh_runtime.testing.states import States
 
 #: Messages that belong to no operation: the load's, and what a runtime says of itself.
 UNSEEN = ("greeted.1",)
@@ -51,8 +52,9 @@ class Rig:
             "MESH_DATABASE_PORT": str(self._use.port),
         }
         self.consumer.environment |= {"MESH_BROKER": self._amqp[CONSUMER].address}
-        for one in self.lab.everybody.values():  # at the level debug there are hundreds of thousands of lines, and all are kept
+        for one in self.lab.everybody.values():  # it runs for an hour, on a machine that has better things to do than to watch itself
             one.environment["MESH_LOG_LEVEL"] = "info"
+            one.states = States(one.states.directory, every=0.2)
         self.load = SteadyLoad(founded, founded.identity("bed"))
         self._open = AsyncExitStack()
 
