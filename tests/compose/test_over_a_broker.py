@@ -173,16 +173,17 @@ async def test_b20_nobody_there_is_known_at_once_and_refuses_a_compose(runtimes:
     """B20: an ask that no queue is bound for is unanswered at once, not at its deadline; a compose that rests on it refuses.
 
     Removal: mesh_runtime/runtime/wiring.py: main.on_returned = self._returned
-    Assertion: took < 0.5
+    Assertion: took < 0.2
     """
     async with composing(runtimes, Networking) as (controller, module):
-        for _ in range(3):
+        took = float("inf")
+        for _ in range(3):  # the best of three: others run on the same cores
             before = time.monotonic()
             with pytest.raises(Unanswered) as unanswered:
                 await module.module.ask(StoreReachableFrom(machine="alpha"), budget=1.0)
-            took = time.monotonic() - before
-            assert took < 0.5, f"{unanswered.value} after {took:.3f} s"
-            assert unanswered.value.reasons == (Reason.NOBODY,)
+            took = min(took, time.monotonic() - before)
+        assert took < 0.2, f"{unanswered.value} after {took:.3f} s"
+        assert unanswered.value.reasons == (Reason.NOBODY,)
         refused = await compose(controller)
         assert isinstance(refused, Refused)
         assert [(one.question, one.reason) for one in refused.unanswered] == [(PEERS, Reason.NOBODY), (STORE, Reason.NOBODY)]
