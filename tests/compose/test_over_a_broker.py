@@ -182,8 +182,8 @@ async def test_b20_nobody_there_is_known_at_once_and_refuses_a_compose(runtimes:
             with pytest.raises(Unanswered) as unanswered:
                 await module.module.ask(StoreReachableFrom(machine="alpha"), budget=1.0)
             took = min(took, time.monotonic() - before)
-        assert took < 0.2, f"{unanswered.value} after {took:.3f} s"
-        assert unanswered.value.reasons == (Reason.NOBODY,)
+            assert took > 0.2 or unanswered.value.reasons == (Reason.NOBODY,)
+        assert took < 0.2, f"unanswered after {took:.3f} s"
         refused = await compose(controller)
         assert isinstance(refused, Refused)
         assert [(one.question, one.reason) for one in refused.unanswered] == [(PEERS, Reason.NOBODY), (STORE, Reason.NOBODY)]
