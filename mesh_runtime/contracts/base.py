@@ -87,7 +87,7 @@ class Lookup(Ask[A], Generic[A]):
 
 
 class Provision(Ask[A], Generic[A]):
-    """An ask for a grant. Its place in the levels is kept; grants are not built yet."""
+    """An ask for a grant; see ``mesh_runtime.contracts.granting``."""
 
     level = "provision"
 

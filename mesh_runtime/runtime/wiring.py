@@ -133,7 +133,8 @@ class Wiring:
             return waiting(
                 Stage.GRANTS, "other-issuer", f"{self._me} does not issue {provided.type_name()}: {queue} is held by {words}", queue
             )
-        words = f"{self._me} does not issue {provided.type_name()}: {holder} does, and a mesh has one issuer of a type of resource"
+        who = f"{holder} does" if holder != str(self._me) else "a second runtime of it does"
+        words = f"{self._me} does not issue {provided.type_name()}: {who}, and a mesh has one issuer of a type of resource"
         return waiting(Stage.GRANTS, "other-issuer", words, holder)
 
     async def listen(self) -> None:

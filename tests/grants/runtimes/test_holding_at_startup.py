@@ -161,7 +161,7 @@ async def test_b64_an_answer_sealed_to_another_key_is_not_opened_names_both_keys
 
 
 @pytest.mark.parametrize("of", ["consumer", "issuer", "sequence", "bit"])
-async def test_b64_an_answer_that_was_sealed_for_something_else_is_not_opened(runtimes: Runtimes, server: StandInServer, of: str) -> None:
+async def test_an_answer_that_was_sealed_for_something_else_is_not_opened(runtimes: Runtimes, server: StandInServer, of: str) -> None:
     def answer(ask: GrantAsk) -> Granted:
         match of:
             case "consumer":

@@ -44,7 +44,7 @@ async def test_a_revoked_grant_is_left_and_blocks_with_the_issuers_words_until_a
         assert shop.module.pool.use() == 2
 
 
-async def test_b64_another_key_is_refused_by_name_until_a_rekey_and_gets_a_new_login_then(
+async def test_another_key_is_refused_by_name_until_a_rekey_and_gets_a_new_login_then(
     runtimes: Runtimes, responder: MakeResponder, server: StandInServer
 ) -> None:
     async with controller(responder), runtimes.run(MakerRuntime) as maker:
