@@ -22,8 +22,8 @@ from mesh_runtime.grants.records import Records, moving
 from mesh_runtime.grants.retiring import Retirer
 from mesh_runtime.grants.states import newest_in_force, retiring
 from mesh_runtime.grants.trying import Failed, trying
+from mesh_runtime.trust.keys import BadKey
 from mesh_runtime.trust.sealing import PublicKey, purpose_of
-from mesh_runtime.trust.signing import BadKey
 
 #: Logins of one grant beside the newest in force. With so many that could not be ended, no other is drawn.
 UNRETIRED = 8

@@ -15,8 +15,8 @@ from mesh_runtime.grants.entering import Grant
 from mesh_runtime.logging import register_secret
 from mesh_runtime.settings.secret import secrets_in
 from mesh_runtime.startup import Stage, blocked, waiting
+from mesh_runtime.trust.keys import BadKey
 from mesh_runtime.trust.sealing import CannotOpen, PrivateKey, purpose_of
-from mesh_runtime.trust.signing import BadKey
 
 
 def read_key(path: Path | None) -> PrivateKey:

@@ -16,9 +16,12 @@ from mesh_runtime.trust.pin import PinMismatch, ca_for_pin, chain_of, pin_of
 
 if TYPE_CHECKING:
     from mesh_runtime.trust.issuer import Authority, Issued
-    from mesh_runtime.trust.signing import BadKey, BadSignature, SigningKey, VerifyKey
+    from mesh_runtime.trust.keys import BadKey
+    from mesh_runtime.trust.signing import BadSignature, SigningKey, VerifyKey
 
-_LATE = {"Authority": "issuer", "Issued": "issuer"} | dict.fromkeys(("BadKey", "BadSignature", "SigningKey", "VerifyKey"), "signing")
+_LATE = {"Authority": "issuer", "Issued": "issuer", "BadKey": "keys"} | dict.fromkeys(
+    ("BadSignature", "SigningKey", "VerifyKey"), "signing"
+)
 
 __all__ = [
     "Authority",

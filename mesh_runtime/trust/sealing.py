@@ -10,14 +10,12 @@ import json
 from pathlib import Path
 from typing import Self
 
-from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from mesh_runtime.logging import register_secret
-from mesh_runtime.trust.files import PRIVATE, write_whole
-from mesh_runtime.trust.signing import BadKey
+from mesh_runtime.trust.keys import BadKey, load_key, masked, save_key
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
@@ -69,8 +67,7 @@ class PrivateKey:
     """The half that opens. It never shows in a repr, and its text is masked in every log."""
 
     def __init__(self, key: X25519PrivateKey) -> None:
-        self._key = key
-        register_secret(self._pem().decode("ascii"))
+        self._key = masked(key)
 
     @classmethod
     def generate(cls) -> Self:
@@ -80,20 +77,11 @@ class PrivateKey:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a key from the PEM file that ``save`` wrote. Raises OSError if it cannot be read, BadKey if it is no such key."""
-        try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            # Not chained: such an error may quote what stands in the file.
-            raise BadKey(f"{path} holds no private key in PEM without a passphrase") from None
-        if not isinstance(key, X25519PrivateKey):
-            raise BadKey(f"{path} holds a key of another kind than X25519")
-        return cls(key)
+        return cls(load_key(path, X25519PrivateKey))  # type: ignore[type-abstract]  # it is only compared with
 
     def save(self, path: Path) -> None:
         """Write the key as PEM, mode 0600. Raises FileExistsError if something stands there already: a key is never written over."""
-        if path.exists():
-            raise FileExistsError(f"{path} exists: a private key is never written over")
-        write_whole(path, self._pem(), PRIVATE)
+        save_key(path, self._key)
 
     @property
     def public_key(self) -> PublicKey:
@@ -109,6 +97,3 @@ class PrivateKey:
 
     def __repr__(self) -> str:
         return f"PrivateKey(public_key={self.public_key})"
-
-    def _pem(self) -> bytes:
-        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

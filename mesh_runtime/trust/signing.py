@@ -8,20 +8,15 @@ import binascii
 from pathlib import Path
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from mesh_runtime.logging import register_secret
-from mesh_runtime.trust.files import PRIVATE, write_whole
+from mesh_runtime.trust.keys import BadKey, load_key, masked, save_key
 
 
 class BadSignature(Exception):
     """The bytes are not signed by the key that they should be signed by."""
-
-
-class BadKey(ValueError):
-    """A text or a file is no key of the kind that is needed."""
 
 
 class VerifyKey:
@@ -64,8 +59,7 @@ class SigningKey:
     """The private half. It never shows in a repr, and its text is masked in every log."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        register_secret(self._pem().decode("ascii"))
+        self._key = masked(key)
 
     @classmethod
     def generate(cls) -> Self:
@@ -75,20 +69,11 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a key from the PEM file that `save` wrote. Raises OSError if it cannot be read, BadKey if it is no such key."""
-        try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            # Not chained: such an error may quote what stands in the file.
-            raise BadKey(f"{path} holds no private key in PEM without a passphrase") from None
-        if not isinstance(key, Ed25519PrivateKey):
-            raise BadKey(f"{path} holds a key of another kind than Ed25519")
-        return cls(key)
+        return cls(load_key(path, Ed25519PrivateKey))  # type: ignore[type-abstract]  # it is only compared with
 
     def save(self, path: Path) -> None:
         """Write the key as PEM, mode 0600. Raises FileExistsError if something stands there already: a key is never written over."""
-        if path.exists():
-            raise FileExistsError(f"{path} exists: a signing key is never written over")
-        write_whole(path, self._pem(), PRIVATE)
+        save_key(path, self._key)
 
     @property
     def verify_key(self) -> VerifyKey:
@@ -101,6 +86,3 @@ class SigningKey:
 
     def __repr__(self) -> str:
         return f"SigningKey(verify_key={self.verify_key})"
-
-    def _pem(self) -> bytes:
-        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

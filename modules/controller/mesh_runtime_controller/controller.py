@@ -18,7 +18,8 @@ from mesh_runtime.contracts.operating import Place, Placed, Plan, Planned, Push,
 from mesh_runtime.contracts.parking import Listeners
 from mesh_runtime.startup import Stage, blocked, waiting
 from mesh_runtime.telling import Teller
-from mesh_runtime.trust.signing import BadKey, SigningKey
+from mesh_runtime.trust.keys import BadKey
+from mesh_runtime.trust.signing import SigningKey
 from mesh_runtime_controller.changes import ForeignReport, record_report
 from mesh_runtime_controller.entitling import read_listeners, read_providers, read_terms
 from mesh_runtime_controller.placements import NewPlacement, end_placement, place, rekey

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from mesh_runtime.contracts import BadName, Identity, Manifest, Refused, StoreAt
 from mesh_runtime.contracts.manifest import needs_circle
+from mesh_runtime.trust.keys import BadKey
 from mesh_runtime.trust.sealing import PublicKey
-from mesh_runtime.trust.signing import BadKey
 from mesh_runtime_controller.catalog import Catalog
 from mesh_runtime_controller.records import first_fault
 
