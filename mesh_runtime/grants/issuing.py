@@ -27,8 +27,8 @@ from mesh_runtime.grants.retiring import Retirer, Show
 from mesh_runtime.grants.sweeping import Sweeper, Swept
 from mesh_runtime.grants.trying import Failed, Fault, trying
 from mesh_runtime.startup import Cause, Kind, Stage, climbing_waits
+from mesh_runtime.trust.keys import BadKey
 from mesh_runtime.trust.sealing import PublicKey
-from mesh_runtime.trust.signing import BadKey
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -111,16 +111,26 @@ class Issuer:
 
     async def confirmed(self, tell: GrantConfirmed, consumer: str) -> None:
         """Take note that ``consumer``, whom the broker validated, uses this login and nothing older. Late, twice, of a login that is
-        unknown or has ended: it says nothing new. Raises Fault if it cannot be recorded now.
+        unknown or has ended: it says nothing new. Where the ledger does not answer it is waited for, as long as the caller likes: this is
+        told once, and a login that is not confirmed keeps its older ones alive.
         """
-        now = self._clock()
-        record = await self._records.change(tell.resource, consumer, lambda stored: states.confirmed(stored, tell.sequence, now))
+        record = await self._recorded(tell, consumer, self._clock())
         if record is None:
             log.warning("a grant was confirmed that was never made", consumer=consumer, resource=tell.resource, sequence=tell.sequence)
             return
         if states.pending(record, self._issuer) is None:
             self._notices.confirmed(record)
         self._woken.set()
+
+    async def _recorded(self, tell: GrantConfirmed, consumer: str, now: str) -> Record | None:
+        waits = climbing_waits()
+        while True:
+            try:
+                return await self._records.change(tell.resource, consumer, lambda stored: states.confirmed(stored, tell.sequence, now))
+            except Fault as fault:
+                failed = fault.failed
+                log.warning("a confirmation cannot be recorded yet", consumer=consumer, resource=tell.resource, why=failed.why)
+            await asyncio.sleep(waits.after(Stage.GRANTS, Cause(Kind.WAITING, failed.code, failed.why)))
 
     async def act(self, ask: GrantAct, by: str) -> GrantsShown | Refused:
         """Do what an operator wants done; ``by`` is he, as the broker validated him."""

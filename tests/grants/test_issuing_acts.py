@@ -67,6 +67,22 @@ async def test_confirmations_late_twice_or_of_what_never_was_say_nothing_new(mes
     assert await says_nothing(2), "of a grant that was revoked"
 
 
+async def test_a_confirmation_waits_for_a_ledger_that_does_not_answer(mesh: Mesh, orders: HonestConsumer) -> None:
+    """A server that starts again takes longer than the tries that a tell has before it is parked, and nobody confirms a second time."""
+    issuer = mesh.issuer()
+    orders.enter(await granted(orders.ask(issuer)))
+    away = mesh.file.with_name("away")
+    mesh.file.rename(away)
+    mesh.file.mkdir()
+    confirming = asyncio.ensure_future(orders.confirm(issuer))
+    _, pending = await asyncio.wait([confirming], timeout=0.3)
+    assert pending, f"it was given up: {confirming.exception()!r}"
+    mesh.file.rmdir()
+    away.rename(mesh.file)
+    await confirming
+    assert await mesh.states() == {1: "confirmed"}
+
+
 async def test_a_confirmation_while_another_login_is_being_made_is_not_lost(mesh: Mesh, orders: HonestConsumer) -> None:
     issuer = mesh.issuer()
     orders.enter(await granted(orders.ask(issuer)))
