@@ -206,8 +206,9 @@ class PrivatePostgres:
             run("SELECT pg_reload_conf()")
             for (name,) in run("SELECT quote_ident(datname) FROM pg_database WHERE datname NOT IN ('template0', 'template1')"):
                 run(f"DROP DATABASE {name} WITH (FORCE)")
-            for (name,) in run("SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384"):
-                run(f"DROP ROLE {name}")
+            # All at once: from 16 on, who granted a membership is not dropped before it.
+            if roles := run("SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384"):
+                run(f"DROP ROLE {', '.join(name for (name,) in roles)}")
             run("CREATE DATABASE postgres TEMPLATE template0")
 
     @contextlib.contextmanager
