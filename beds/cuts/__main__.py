@@ -156,6 +156,8 @@ class Bed:
                 await operations.prepare(operation, invariants.keep_rows)
                 came = await operations.perform(operation, cut.step if cut else None, cut.victim if cut else "")
                 await invariants.hold(operation)
+                if cut is None:
+                    await invariants.shown_to_operators()
         except FAULTS as failed:
             why = f"{type(failed).__name__}: {failed}"
             self.told.failed.append((cut or operation, why))

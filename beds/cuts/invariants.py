@@ -6,7 +6,7 @@ import json
 import psycopg
 
 from beds.accesses import CONSUMER, RESOURCE, log_in, until_refused
-from beds.cuts.operations import Operations
+from beds.cuts.operations import LIST, Operations
 from beds.cuts.rig import Rig
 from beds.recording import check
 from mesh_runtime.testing.waiting import until
@@ -28,22 +28,30 @@ class Invariants:
 
     async def hold(self, operation: str) -> None:
         """Raise StepFailed or AssertionError for the first that does not hold."""
-        shown = json.loads((await self.rig.done("grants", "--json")).output)
-        rows = [row for row in shown["grants"] if row["identity"] == CONSUMER]
+        shown = await self.rig.ask(LIST)
+        rows = [row for row in shown.rows if row.consumer == CONSUMER]
         _, logins = await self.operations.look()
-        check(shown["whole"] and not shown["orphans"], f"there are orphans, or not all have answered: {shown}")
+        check(not shown.orphans, f"there are orphans: {shown}")
         wanted = "revoked" if operation == "revoke" else "confirmed"
-        check([row["state"] for row in rows] == [wanted], f"mesh grants shows {rows}, not one row that is {wanted}")
-        in_force = [] if operation == "revoke" else [rows[0]["login"]]
+        check([row.state for row in rows] == [wanted], f"the issuer shows {rows}, not one row that is {wanted}")
+        in_force = [] if operation == "revoke" else [rows[0].login]
         check(logins == in_force, f"the server has the logins {logins}, and {in_force} should be in force")
         if operation != "revoke":
-            check(rows[0]["sequence"] > self.operations.before, f"nothing was made: {rows} after {self.operations.before}")
-            await log_in(self.operations.in_force(rows[0]["sequence"]))
+            check(rows[0].sequence > self.operations.before, f"nothing was made: {rows} after {self.operations.before}")
+            await log_in(self.operations.in_force(rows[0].sequence))
         for access in [one for one in self.operations.seen.values() if one.user not in in_force]:
             await until_refused(access, 0)
         self.operations.seen = {number: one for number, one in self.operations.seen.items() if one.user in in_force}
         if operation != "revoke":
             await self._nothing_lost()
+
+    async def shown_to_operators(self) -> None:
+        """``mesh grants --json`` says the same, in a process of its own. Raises StepFailed."""
+        shown = json.loads((await self.rig.done("grants", "--json")).output)
+        same = (await self.rig.ask(LIST)).rows
+        rows = [(row["identity"], row["login"], row["state"]) for row in shown["grants"]]
+        check(shown["whole"] and not shown["orphans"], f"mesh grants shows orphans, or not all have answered: {shown}")
+        check(rows == [(row.consumer, row.login, row.state) for row in same], f"mesh grants shows {rows}, and the issuer says {same}")
 
     async def keep_rows(self) -> None:
         """Note the rows that there are."""

@@ -31,6 +31,8 @@ SETTLES = 150.0
 TRAILS, QUIET = 4.0, 0.7
 
 _ACT = acts_on(Database)
+#: What an operator asks an issuer to see all its grants.
+LIST = _ACT(act="list")
 _LOOK = """SELECT (SELECT record FROM mesh_ledger.grants WHERE resource = %s AND consumer = %s),
     array(SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') LIKE %s ORDER BY rolname)"""
 _LOGINS = '%"kind":"login"%'

@@ -6,7 +6,7 @@ The operator and the load reach the broker beside the gates; what is looked at f
 import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from beds.cuts.amqp import AmqpGate
 from beds.cuts.sql import SqlGate
@@ -25,6 +25,8 @@ from mesh_runtime.testing.ca import Leaf
 from mesh_runtime.testing.gate import serving
 from mesh_runtime.testing.processes import RuntimeProcess
 from mesh_runtime.testing.states import States
+
+A = TypeVar("A")
 
 #: Messages that belong to no operation: the load's, and what a runtime says of itself.
 UNSEEN = ("greeted.1",)
@@ -86,15 +88,17 @@ class Rig:
         check(ran.code == 0, f"{ran.command}: exit {ran.code}: {ran.output.strip()}")
         return ran
 
-    async def ask(self, question: Tool[Any]) -> None:
+    async def ask(self, question: Tool[A | Refused]) -> A:
         """The same without a process, where only the outcome matters. Raises Unanswered; StepFailed if it is refused."""
         who = self.lab.founded.identity(OPERATOR)
         session = await open_session(broker_at(self.lab.founded, who), str(who))
         try:
-            outcome = await (await visit(session, who, self.lab.founded.manifests[who])).ask(question, budget=BUDGET)
+            outcome: A | Refused = await (await visit(session, who, self.lab.founded.manifests[who])).ask(question, budget=BUDGET)
         finally:
             await session.close()
-        check(not isinstance(outcome, Refused), f"{question} is refused: {outcome}")
+        if isinstance(outcome, Refused):
+            raise StepFailed(f"{question} is refused: {outcome}")
+        return outcome
 
     # ------------------------------------------------------------------------------------------------ killing
 
