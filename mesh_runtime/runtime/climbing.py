@@ -25,6 +25,8 @@ log = structlog.stdlib.get_logger(__name__)
 REPEAT_AFTER = 60.0
 
 
+#: Seconds for which a session must have stood ready, so that its loss is met at once; sooner, and again and again, it is met at a pace.
+STOOD = 5.0
 #: Different errors of stages that are kept in mind, so that each one's traceback is logged once.
 TRACED = 64
 
@@ -60,21 +62,21 @@ class Climber:
             except StageFault as fault:
                 await asyncio.sleep(self._gap_after(fault))
                 continue
-            why, gap = "", 0.0
+            why, gap, stood_from = "", 0.0, 0.0
             session.on_blocked = self._blocked
             self._blocked(session.blocked)
             try:
                 self.session, self.wiring = session, Wiring(session, self.parts)
                 await self._climb_on(session, self.wiring)
                 self.state.became_ready()
-                self.waits.reset()
-                self._said = None
+                stood_from, self._said = time.monotonic(), None
                 log.info("ready", session=session.id)
                 raise _Lost(await self._over(session))
             except _Lost as lost:
                 why = str(lost)
                 if lost.fault is None:
                     self.state.lost(why)
+                    gap = self._gap_after_loss(session, why, time.monotonic() - stood_from)
                 else:  # at the pace of READY, which is quick: a broker that was away for a moment is back
                     self.state.last_loss = why
                     gap = self._gap_after(lost.fault, Stage.READY)
@@ -183,6 +185,13 @@ class Climber:
         gap = self.waits.after(pace or fault.stage, fault.cause)
         self._say(fault.stage, fault.cause, gap)
         return gap
+
+    def _gap_after_loss(self, session: Session, why: str, stood: float) -> float:
+        """The seconds until the next climb: none after a session that stood, else at the pace of READY, whatever ends one after another."""
+        if stood >= STOOD:
+            self.waits.reset()
+            return 0.0
+        return self.waits.after(Stage.READY, Cause(Kind.WAITING, "session-lost", why, session.address))
 
     def _say(self, stage: Stage, cause: Cause, gap: float) -> None:
         """One line when stage or code change, and one a minute while they stand: an error where somebody must act."""
