@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mesh_runtime.runtime import ModuleRuntime
     from mesh_runtime.settings import Loaded, ModuleSettings
 
+# sysexits.h; what the life of a runtime ends with of itself (0 and 75) stands in ``runtime.life``, which is loaded late.
 EXIT_USAGE = 64
 EXIT_SOFTWARE = 70
 EXIT_CONFIG = 78

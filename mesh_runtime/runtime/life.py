@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger(__name__)
 
 EXIT_STOPPED = 0
-EXIT_SOFTWARE = 70  #: sysexits.h EX_SOFTWARE: an error outside every stage and handler.
 EXIT_DEADLINE = 75  #: sysexits.h EX_TEMPFAIL: the operator's own limit for starting has passed.
 
-#: Seconds that work under way may take once the runtime is told to stop; below the 10 s after which container engines kill.
-STOP_WITHIN = 8.0
+#: Seconds from being told to stop until work under way is cut short. Handing back, settling, closing and the interpreter's end have limits
+#: of their own, together 2.4 s: with them all stays below the 10 s after which container engines kill.
+STOP_WITHIN = 7.0
 #: Seconds for leaving what is granted, which comes last: what is left of ``END_WITHIN``, within these bounds.
 END_WITHIN = 9.5
 LEAVE_AT_LEAST = 0.3
@@ -262,9 +262,12 @@ class Life:
         wiring, parts = climber.wiring, climber.parts
         if wiring is None:
             return
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + STOP_WITHIN
         if (error := await attempt(_no_new_work(wiring))) is not None:
             log.warning("the broker did not confirm that nothing new is sent here", error=f"{type(error).__name__}: {error}")
-        cut = await asyncio.gather(parts.answerer.finish(STOP_WITHIN), parts.listener.finish(STOP_WITHIN))
+        left = max(0.0, ends - loop.time())
+        cut = await asyncio.gather(parts.answerer.finish(left), parts.listener.finish(left))
         if sum(cut):
             log.warning("work was cut short", asks=cut[0], tells=cut[1])
         await attempt(wiring.settle())

@@ -293,6 +293,23 @@ async def test_b35_the_handlers_stand_before_anything_heavy_is_imported(launch: 
     assert min(spent) < 0.1, spent
 
 
+@pytest.mark.timeout(60)  # it takes what an engine gives
+async def test_at_its_worst_a_stop_ends_before_an_engine_kills(launch: Launcher, runtimes: Runtimes) -> None:
+    """A tell at work that does not end, over a link that is frozen: every step of the stop takes its whole limit."""
+    async with Gate(runtimes.broker.ports.amqps) as gate:
+        process = await launch.on(runtimes, Slow, MESH_BROKER=gate.address, MESH_HEARTBEAT="30")
+        await process.states.until_ready(within=15)
+        async with runtimes.run(Pupil, "beta") as pupil:
+            await pupil.ready()
+            await pupil.module.tell(Noted(id=1))
+            await until(lambda: (process.states.directory / "handling").exists())
+            await gate.become(Mode.FREEZE)
+            took = await seconds_to_end(process, limit=15)
+            assert process.exit_code == 0
+            assert process.logs.records(event="work was cut short")
+            assert 7.0 < took < 10.0, f"it took {took:.1f} s"
+
+
 async def test_b35_a_second_signal_leaves_at_once_and_what_was_at_work_is_back_in_its_queue(launch: Launcher, runtimes: Runtimes) -> None:
     """Not lost, and not parked: whoever starts next is told it."""
     process = await launch.start(await placed(runtimes, Slow), [*as_pid_1(), *program_of(Slow)])
