@@ -53,7 +53,6 @@ async def test_with_nothing_on_the_port_it_waits_at_reach_and_ends_at_once(launc
     gaps = shown["gaps"]
     assert len(gaps) >= 20
     assert max(gaps) <= 1.0, gaps
-    assert all(earlier < later for earlier, later in pairwise(gaps[:4])), gaps
     assert statistics.mean(gaps[-5:]) > 2 * statistics.mean(gaps[:3]), gaps
     await assert_ends_at_once(process)
 
