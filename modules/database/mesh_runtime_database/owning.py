@@ -19,6 +19,8 @@ async def make_owner(connection: Connection, mark: Mark) -> None:
     """Make the owner role that ``mark`` describes, unless it is there. Raises StageFault if it is not ours, or another module's."""
     name, role = Identifier(mark.database), await find_role(connection, mark.database)
     if role is None:
+        if (there := await _database(connection, mark.database)) is not None:  # before anything is made
+            raise not_ours("database", mark.database, read_mark(there[1]))
         async with connection.transaction():
             await connection.execute(SQL("CREATE ROLE {} NOLOGIN").format(name))
             await connection.execute(SQL("COMMENT ON ROLE {} IS {}").format(name, Literal(mark.text())))
@@ -30,6 +32,13 @@ async def make_owner(connection: Connection, mark: Mark) -> None:
         await act_for(connection, mark.database)
 
 
+async def _database(connection: Connection, name: str) -> tuple[str, str | None] | None:
+    """Its owner and its comment."""
+    query = "SELECT pg_get_userbyid(datdba), shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
+    row = await (await connection.execute(query, (name,))).fetchone()
+    return (row[0], row[1]) if row else None
+
+
 async def act_for(connection: Connection, role: str) -> None:
     """Be a member of a role that we made, with all its rights: without being a superuser we could not act for it otherwise."""
     options = SQL(" WITH INHERIT TRUE, SET TRUE") if connection.info.server_version >= 160000 else SQL("")
@@ -39,8 +48,7 @@ async def act_for(connection: Connection, role: str) -> None:
 async def make_database(connection: Connection, server: Server, mark: Mark) -> None:
     """Make the database that ``mark`` describes, owned by the role of the same name, closed to everybody else. Raises StageFault."""
     name = Identifier(mark.database)
-    query = "SELECT pg_get_userbyid(datdba), shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
-    row = await (await connection.execute(query, (mark.database,))).fetchone()
+    row = await _database(connection, mark.database)
     if row is None:
         # Not template1: what an administrator put there is not what the mesh gives out, and a session in it would refuse this.
         await connection.execute(SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0").format(name, name))
