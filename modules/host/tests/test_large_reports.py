@@ -36,5 +36,6 @@ async def test_a_refusal_whose_reason_alone_is_too_long_is_told_shortened_and_bl
         refused = Report(machine="node-1", mesh="", epoch=1, generation=1, verdict="refused", why=why, elements=(), knows=())
         host.reporter.put(refused)
         host.reporter.put(refused.model_copy(update={"generation": 2, "why": "short"}))
-        first, second = await until(lambda: len(told := refusals(hostroot)) == 2 and told, "both told")
+        await until(lambda: len(refusals(hostroot)) == 2, "both told")
+        first, second = refusals(hostroot)
     assert (first.verdict, first.why[:17], second.why) == ("refused", "unnamed-removal: ", "short")
