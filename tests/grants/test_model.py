@@ -36,8 +36,8 @@ SEED = int(os.environ.get("MESH_TEST_SEED") or random.SystemRandom().randrange(1
 
 #: The first one most often: more than one thing must happen to one grant.
 CONSUMER = st.sampled_from([CONSUMERS[0]] * 4 + list(CONSUMERS[1:]))
-#: At which await of the issuer its process is killed; most often at none.
-CRASH = st.one_of(st.just(NEVER), st.integers(1, 45))
+#: At which await of the issuer its process is killed; in half of all cases at none.
+CRASH = st.one_of(st.just(NEVER), st.integers(1, 20), st.just(NEVER), st.integers(1, 60))
 #: What goes and comes: the controller, the broker, and single steps of the server.
 WEATHER = st.sampled_from(
     ["controller", "controller", "broker", "make", "make: owned", "make: made", "check", "retire", "retire: done", "logins"]
@@ -116,17 +116,19 @@ class Grants(RuleBasedStateMachine):
     def act(self, what: str, name: str, crash: int) -> None:
         self.run(self.world.at_issuer(self.world.issuer.act(act(what, name, ONE), OPERATOR), crash))
 
-    @rule(name=CONSUMER, crash=CRASH)
-    def revoke(self, name: str, crash: int) -> None:
+    @rule(name=CONSUMER, crash=CRASH, pardoned=st.sampled_from([True, True, False]))
+    def revoke(self, name: str, crash: int, pardoned: bool) -> None:
         self.world.may_end |= self.run(self.world.logins(name))
         self.run(self.world.at_issuer(self.world.issuer.act(act("revoke", name, ONE), OPERATOR), crash))
+        if pardoned:
+            self.run(self.world.at_issuer(self.world.issuer.act(act("rekey", name), OPERATOR)))
 
     @rule(name=CONSUMER)
     def end_or_renew_placement(self, name: str) -> None:
         if self.world.mesh.terms.pop((name, ONE.text), None) is None:
             self.world.mesh.entitle(name)
 
-    @rule(name=CONSUMER, beside=st.sampled_from(["ask", "revoke", "revoke", "rekey", "sweep"]), crash=CRASH)
+    @rule(name=CONSUMER, beside=st.sampled_from(["ask", "ask", "revoke", "rekey", "sweep"]), crash=CRASH)
     def two_at_once(self, name: str, beside: str, crash: int) -> None:
         """A rotation and something else, of which one is killed in the middle and the other with it."""
         world, issuer = self.world, self.world.issuer
