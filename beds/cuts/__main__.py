@@ -31,6 +31,8 @@ from mesh_runtime.testing.postgres import NoPostgres, PostgresFailed
 
 #: Seconds for one operation with all that belongs to it, and how many may fail before it ends.
 LIMIT, FAILURES = 420.0, 12
+#: Lines of each runtime that are shown, with ``--logs``, where something failed.
+LINES = 400
 #: Times that a step is waited for which does not come: sessions and looks are not as many in each run.
 TRIES = 3
 
@@ -153,7 +155,7 @@ class Bed:
             runtime.logs.lines.clear()
         try:
             async with asyncio.timeout(LIMIT):
-                await operations.prepare(operation, invariants.keep_rows)
+                await operations.prepare(operation, invariants.keep_rows, invariants.nothing_lost)
                 came = await operations.perform(operation, cut.step if cut else None, cut.victim if cut else "")
                 await invariants.hold(operation)
                 if cut is None:
@@ -163,7 +165,7 @@ class Bed:
             self.told.failed.append((cut or operation, why))
             say(f"FALSE: {cut or operation}: {why}")
             for name, runtime in runtimes.items():
-                for line in runtime.logs.lines[-60:] if self.options.logs else ():
+                for line in runtime.logs.lines[-LINES:] if self.options.logs else ():
                     say(f"    {name} | {line.text[:600]}")
             return None
         return came

@@ -43,7 +43,7 @@ class Invariants:
             await until_refused(access, 0)
         self.operations.seen = {number: one for number, one in self.operations.seen.items() if one.user in in_force}
         if operation != "revoke":
-            await self._nothing_lost()
+            await self.nothing_lost()
 
     async def shown_to_operators(self) -> None:
         """``mesh grants --json`` says the same, in a process of its own. Raises StepFailed."""
@@ -61,7 +61,7 @@ class Invariants:
             return
         self.written |= {row[0] for row in rows}
 
-    async def _nothing_lost(self) -> None:
+    async def nothing_lost(self) -> None:
         """Every tell that the broker has confirmed by now is a row (the id is its key), or was one before its database was dropped."""
         self.rig.load.check()
         told = set(self.rig.load.confirmed)

@@ -49,10 +49,11 @@ class Operations:
         self.took = 0.0
         """Seconds that the last one took to its end, with all that was started again."""
 
-    async def prepare(self, operation: str, keep_rows: Callable[[], Awaitable[None]]) -> None:
-        """Bring the mesh to where the operation begins. An issue begins with nothing: no login, no database, no owner role.
+    async def prepare(self, operation: str, keep_rows: Callable[[], Awaitable[None]], catch_up: Callable[[], Awaitable[None]]) -> None:
+        """Bring the mesh to where the operation begins. An issue begins with nothing: no login, no database, no owner role. The others begin
+        with a consumer that has no backlog: what it is told of its grant stands in its queue behind whatever was told to it before.
 
-        ``keep_rows`` is called before rows are dropped with their database.
+        ``keep_rows`` is called before rows are dropped with their database; ``catch_up`` waits until every tell is a row.
         """
         rig = self.rig
         record, _ = await self.look()
@@ -71,7 +72,8 @@ class Operations:
             await self._rekey()
             await rig.consumer.start()
             await self._settled("issue")
-            await rig.ready()
+        if operation != "issue":
+            await catch_up()
         record, _ = await self.look()
         self.before = record.sequence if record is not None else 0
         await self._quiet()
