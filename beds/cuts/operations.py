@@ -50,8 +50,10 @@ class Operations:
         """Seconds that the last one took to its end, with all that was started again."""
 
     async def prepare(self, operation: str, keep_rows: Callable[[], Awaitable[None]], catch_up: Callable[[], Awaitable[None]]) -> None:
-        """Bring the mesh to where the operation begins. An issue begins with nothing: no login, no database, no owner role. The others begin
-        with a consumer that has no backlog: what it is told of its grant stands in its queue behind whatever was told to it before.
+        """Bring the mesh to where the operation begins.
+
+        An issue begins with nothing: no login, no database, no owner role. The others begin with a consumer that has no backlog: what it is
+        told of its grant stands in its queue behind whatever was told to it before.
 
         ``keep_rows`` is called before rows are dropped with their database; ``catch_up`` waits until every tell is a row.
         """
