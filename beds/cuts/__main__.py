@@ -13,15 +13,15 @@ import random
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import psycopg
 
 from beds.cuts.invariants import Invariants
 from beds.cuts.operations import OPERATIONS, Operations
+from beds.cuts.plan import Cut, Wish, plan
 from beds.cuts.rig import Rig
 from beds.cuts.steps import VICTIMS, Step
+from beds.cuts.told import Told, say
 from beds.recording import StepFailed
 from mesh_runtime.contracts import Unanswered
 from mesh_runtime.startup import StageFault
@@ -40,58 +40,13 @@ TRIES = 3
 FAULTS = (StepFailed, AssertionError, TimeoutError, Unanswered, BrokerFailed, PostgresFailed, psycopg.Error, StageFault, OSError)
 
 
-@dataclass(frozen=True)
-class Cut:
-    """One operation that is cut at one step."""
-
-    operation: str
-    step: Step
-    victim: str
-
-    @property
-    def again(self) -> str:
-        """The options that repeat it."""
-        return f"--operation {self.operation} --victim {self.victim} --step {str(self.step)!r}"
-
-    def __str__(self) -> str:
-        return f"{self.operation}, {self.victim} killed at {self.step}"
-
-
-@dataclass
-class Told:
-    """All that was done."""
-
-    seed: int
-    steps: dict[str, list[str]] = field(default_factory=dict)
-    done: list[Cut] = field(default_factory=list)
-    missed: list[Cut] = field(default_factory=list)
-    failed: list[tuple[Cut | str, str]] = field(default_factory=list)
-    slowest: float = 0.0
-    replayed: int = 0
-    confirmed: int = 0
-
-    def document(self, seconds: float) -> dict[str, Any]:
-        """For ``--json``."""
-        return {
-            "seed": self.seed,
-            "steps": self.steps,
-            "cuts": [{**asdict(one), "step": str(one.step)} for one in self.done],
-            "not-come": [str(one) for one in self.missed],
-            "failed": [{"cut": str(one), "why": why} for one, why in self.failed],
-            "seconds": round(seconds, 1),
-            "slowest": round(self.slowest, 1),
-            "tells-confirmed": self.confirmed,
-            "runs-with-parked-tells": self.replayed,
-        }
-
-
 class Bed:
     """One run of it, over as many rigs as failures make necessary."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.told = Told(options.seed)
-        self._random = random.Random(options.seed)
+        self._wish = Wish(options.sample, options.all, options.step, options.victim)
         self._recorded: dict[str, list[Step]] = {}
         self._left: list[Cut] = []
 
@@ -112,13 +67,14 @@ class Bed:
                 for operation in self.options.operations:
                     if not await self._record(operations, invariants, operation):
                         return True
-                self._left = self._chosen()
+                self._left = plan(self._recorded, self._wish, self.options.seed)
             while self._left:
                 if not await self._cut(operations, invariants, self._left.pop(0)):
                     return False
+            await self._one(operations, invariants, "", None)
         finally:
             self.told.replayed += invariants.replayed
-            self.told.confirmed += len(rig.load.confirmed)
+            self.told.rows += len(rig.load.confirmed & invariants.written)
         return True
 
     async def _record(self, operations: Operations, invariants: Invariants, operation: str) -> bool:
@@ -149,49 +105,28 @@ class Bed:
         return True
 
     async def _one(self, operations: Operations, invariants: Invariants, operation: str, cut: Cut | None) -> bool | None:
-        """One operation; whether its cut came, None if something did not hold: that is told."""
+        """One operation; whether its cut came, None if something did not hold. Without an operation: all is granted, and written."""
         runtimes = operations.rig.lab.everybody
         for runtime in runtimes.values():
             runtime.logs.lines.clear()
         try:
             async with asyncio.timeout(LIMIT):
                 await operations.prepare(operation, invariants.keep_rows, invariants.nothing_lost)
+                if not operation:
+                    return False
                 came = await operations.perform(operation, cut.step if cut else None, cut.victim if cut else "")
                 await invariants.hold(operation)
                 if cut is None:
                     await invariants.shown_to_operators()
         except FAULTS as failed:
             why = f"{type(failed).__name__}: {failed}"
-            self.told.failed.append((cut or operation, why))
-            say(f"FALSE: {cut or operation}: {why}")
+            self.told.failed.append((cut or operation or "the end", why))
+            say(f"FALSE: {self.told.failed[-1][0]}: {why}")
             for name, runtime in runtimes.items():
                 for line in runtime.logs.lines[-LINES:] if self.options.logs else ():
                     say(f"    {name} | {line.text[:600]}")
             return None
         return came
-
-    def _chosen(self) -> list[Cut]:
-        """The cuts to be made: operations in turn, each one's steps in a drawn order, victims in turn."""
-        each = []
-        for operation, steps in self._recorded.items():
-            if self.options.step:
-                steps = [one for one in steps if str(one) == self.options.step]
-            victims = [self.options.victim] if self.options.victim else list(VICTIMS)
-            if self.options.all or self.options.step:
-                cuts = [Cut(operation, step, victim) for step in steps for victim in victims]
-                self._random.shuffle(cuts)
-            else:
-                self._random.shuffle(victims)
-                mixed = self._random.sample(steps, len(steps))
-                cuts = [Cut(operation, step, victims[number % len(victims)]) for number, step in enumerate(mixed)]
-            each.append(cuts)
-        turns = [cuts[turn] for turn in range(max(map(len, each))) for cuts in each if turn < len(cuts)]
-        return turns[: self.options.sample] if self.options.sample else turns
-
-
-def say(words: str) -> None:
-    """A line for people."""
-    print(f"{time.strftime('%H:%M:%S')}  {words}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -205,7 +140,7 @@ def main() -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    begun, bed = time.monotonic(), Bed(options)
+    bed = Bed(options)
     loop, told_to_end = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_end.set)
@@ -214,28 +149,14 @@ async def _run(options: argparse.Namespace) -> int:
     for one in (running, ending):
         one.cancel()
     await asyncio.wait([running, ending])
-    told, seconds = bed.told, time.monotonic() - begun
-    _sum_up(told, seconds)
+    for line in bed.told.summary():
+        say(line)
     if options.json:
-        print(json.dumps(told.document(seconds), indent=2))
+        print(json.dumps(bed.told.document(), indent=2))
     if told_to_end.is_set():
         return 130
     running.result()
-    return 1 if told.failed or not told.done else 0
-
-
-def _sum_up(told: Told, seconds: float) -> None:
-    for operation, steps in told.steps.items():
-        were = {str(one.step) for one in told.done if one.operation == operation}
-        say(f"{operation}: {len(steps)} steps, {len(were & set(steps))} of them cut")
-    by = {victim: sum(one.victim == victim for one in told.done) for victim in VICTIMS}
-    say(f"{len(told.done)} cuts ({', '.join(f'{victim} {count}' for victim, count in by.items())}), {len(told.missed)} steps did not come")
-    say(f"{told.confirmed} tells confirmed and each a row; seed {told.seed}; {seconds:.0f} s, the slowest recovery {told.slowest:.1f} s")
-    for cut, why in told.failed:
-        say(f"FALSE: {cut}: {why}")
-        if isinstance(cut, Cut):
-            say(f"  again: python -m beds.cuts --seed {told.seed} {cut.again}")
-    say(f"{len(told.failed)} failed" if told.failed else "all held")
+    return 1 if bed.told.failed or not bed.told.done else 0
 
 
 def _options() -> argparse.Namespace:
