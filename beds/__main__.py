@@ -21,6 +21,7 @@ from beds.recording import Record
 from beds.table import watching
 from mesh_runtime.testing.founding import MODULES
 from mesh_runtime.testing.installation import Installation, NoBroker
+from mesh_runtime.testing.postgres import NoPostgres
 
 BEDS = {first_light.NAME: STEPS}
 
@@ -34,7 +35,7 @@ def main() -> int:
         return 0
     try:
         return asyncio.run(_run(options))
-    except NoBroker as missing:
+    except (NoBroker, NoPostgres) as missing:
         print(f"beds: {missing}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

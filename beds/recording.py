@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mesh_runtime.testing.broker import BrokerFailed
 from mesh_runtime.testing.management import ManagementError
+from mesh_runtime.testing.supervised import ServerFailed
 
 Facts = dict[str, Any]
 
@@ -57,7 +57,7 @@ class Record:
             facts: Facts = {"ok": True, **await perform()}
         except StepFailed as failed:
             facts = {"ok": False, "why": str(failed), **failed.facts}
-        except (AssertionError, OSError, TimeoutError, BrokerFailed, ManagementError) as failed:
+        except (AssertionError, OSError, TimeoutError, ServerFailed, ManagementError) as failed:
             facts = {"ok": False, "why": f"{type(failed).__name__}: {failed}"}
         facts["seconds"] = round(time.monotonic() - begun, 2)
         if recorded:

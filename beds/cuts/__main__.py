@@ -25,9 +25,9 @@ from beds.cuts.told import Told, say
 from beds.recording import StepFailed
 from mesh_runtime.contracts import Unanswered
 from mesh_runtime.startup import StageFault
-from mesh_runtime.testing.broker import BrokerFailed
 from mesh_runtime.testing.installation import NoBroker
-from mesh_runtime.testing.postgres import NoPostgres, PostgresFailed
+from mesh_runtime.testing.postgres import NoPostgres
+from mesh_runtime.testing.supervised import ServerFailed
 
 #: Seconds for one operation with all that belongs to it, and how many may fail before it ends.
 LIMIT, FAILURES = 420.0, 12
@@ -37,7 +37,7 @@ LINES = 400
 TRIES = 3
 
 #: What says that something does not hold, or cannot be done.
-FAULTS = (StepFailed, AssertionError, TimeoutError, Unanswered, BrokerFailed, PostgresFailed, psycopg.Error, StageFault, OSError)
+FAULTS = (StepFailed, AssertionError, TimeoutError, Unanswered, ServerFailed, psycopg.Error, StageFault, OSError)
 
 
 class Bed:

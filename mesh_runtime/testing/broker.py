@@ -6,36 +6,28 @@ nor when that is killed. It never joins, asks or disturbs another broker of this
 All methods block, and each is bounded; in a coroutine use `await asyncio.to_thread(broker.stop)`, or `async with`.
 """
 
-import asyncio
-import atexit
 import contextlib
-import json
-import os
-import shutil
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
-from mesh_runtime.testing import supervise
 from mesh_runtime.testing.broker_files import ADMIN, BrokerFiles, Definitions, Ports
 from mesh_runtime.testing.ca import CertificateAuthority, Leaf
 from mesh_runtime.testing.installation import PROGRAMS, Installation
-from mesh_runtime.testing.sweeping import sweeper
+from mesh_runtime.testing.supervised import ServerFailed, Supervised
 
 START_LIMIT, STOP_LIMIT, CONTROL_LIMIT = 60.0, 30.0, 30.0
 """Seconds: far above what a loaded machine was seen to need (5 to 8 s for a start)."""
 
 
-class BrokerFailed(Exception):
+class BrokerFailed(ServerFailed):
     """The broker did not do what it was told. The message carries the end of its log."""
 
 
@@ -51,8 +43,12 @@ class BrokerOptions:
     """Further lines of rabbitmq.conf, for example `{"heartbeat": "5", "consumer_timeout": "2000"}`."""
 
 
-class PrivateBroker:
+class PrivateBroker(Supervised):
     """One broker on ports of its own, known from the start: clients can dial `address` before there is anything."""
+
+    what = "the broker"
+    failed = BrokerFailed
+    stop_limit = STOP_LIMIT
 
     def __init__(self, options: BrokerOptions | None = None) -> None:
         """Lay out its directory; nothing runs before `start`.
@@ -61,15 +57,11 @@ class PrivateBroker:
         """
         self.options = options or BrokerOptions()
         self.options.installation.check()
-        self.directory = Path(tempfile.mkdtemp(prefix="mesh-broker-"))
-        self._sweeper = sweeper(self.directory)
-        atexit.register(self.dispose)
+        super().__init__(Path(tempfile.mkdtemp(prefix="mesh-broker-")))
         self.ports = Ports()
         seen = self.options.installation.seen(self.directory)
         self._files = BrokerFiles(self.directory, seen, self.ports)
         self._files.write_certificate(self.ca.certificate, self.ca.issue(self.name))
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._beam = 0
         self._fresh = True
 
     @property
@@ -97,16 +89,6 @@ class PrivateBroker:
         """User name and password of its administrator."""
         return ADMIN, self._files.admin_password
 
-    @property
-    def running(self) -> bool:
-        """Whether its process lives; a paused one does."""
-        return self._supervisor is not None and self._supervisor.poll() is None
-
-    @property
-    def pids(self) -> list[int]:
-        """The process that watches it and the server's own, while it runs."""
-        return [self._supervisor.pid, self._beam] if self._supervisor and self.running else []
-
     def start(self, definitions: Definitions | None = None) -> None:
         """Start it, and return once its TLS port has completed a handshake.
 
@@ -118,7 +100,7 @@ class PrivateBroker:
         if self._fresh and definitions is None:
             definitions = {}
         self._files.write_configuration(self.options.settings, definitions)
-        self._supervisor = self._launch()
+        self._launch(self._programs())
         try:
             self._wait_until(self._accepts, START_LIMIT, "accept TLS")
         except BrokerFailed:
@@ -134,12 +116,7 @@ class PrivateBroker:
             with contextlib.suppress(BrokerFailed):
                 self.evaluate("gen_event:delete_handler(rabbit_event, rabbit_mgmt_db_handler, stop).")
         self._signal(signal.SIGTERM)
-        self._end(STOP_LIMIT)
-
-    def kill(self) -> None:
-        """End it at once (SIGKILL), with all its processes; data is kept as the crash left it."""
-        self._signal(signal.SIGKILL)
-        self._end(STOP_LIMIT)
+        self._end()
 
     def pause(self) -> None:
         """Freeze the server (SIGSTOP): its sockets stay open and silent, and the kernel still accepts new ones."""
@@ -183,27 +160,11 @@ class PrivateBroker:
             raise BrokerFailed(f"{expression}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
 
-    def dispose(self) -> None:
-        """End it and remove its directory. What is disposed of cannot be started again."""
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        with self._sweeper:  # ends its input, and waits for its end
-            pass
-        atexit.unregister(self.dispose)
-
-    async def __aenter__(self) -> Self:
-        """Start it, in a thread."""
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await asyncio.to_thread(self.dispose)
-
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _programs(self) -> list[dict[str, Any]]:
         environment = self._files.environment()
         log = str(self.directory / "log" / "console.log")
         command = self.options.installation.command
-        programs = [
+        return [
             {"name": "epmd", "argv": command(self.directory, "epmd"), "env": environment, "log": log},
             {
                 "name": "server",
@@ -212,16 +173,6 @@ class PrivateBroker:
                 "log": log,
             },
         ]
-        supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervise.__file__, json.dumps(programs), str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=self.directory,
-            start_new_session=True,
-        )
-        assert supervisor.stdout is not None
-        self._beam = json.loads(supervisor.stdout.readline())["started"]["server"]
-        return supervisor
 
     def _accepts(self) -> bool:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -244,21 +195,3 @@ class PrivateBroker:
             if time.monotonic() > deadline:
                 raise BrokerFailed(f"the broker did not {what} within {limit:g} s\n{self._files.last_words()}")
             time.sleep(0.05)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._beam, number)
-
-    def _end(self, limit: float) -> None:
-        """Wait for the server's end, then for its supervisor's; take it down by force after `limit` seconds."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
-            return
-        with supervisor:
-            try:
-                supervisor.wait(limit)
-            except subprocess.TimeoutExpired:
-                os.kill(self._beam, signal.SIGKILL)
-                supervisor.wait(limit)
-                raise BrokerFailed(f"the broker had to be killed: it did not stop within {limit:g} s") from None

@@ -8,31 +8,24 @@ PostgreSQL refuses to run as root: root's private servers run as the user `postg
 All methods block, and each is bounded; in a coroutine use `await asyncio.to_thread(postgres.stop)`, or `async with`.
 """
 
-import asyncio
-import atexit
 import contextlib
-import json
 import os
 import pwd
 import re
 import secrets
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import psutil
 
-from mesh_runtime.testing import supervise
 from mesh_runtime.testing.ports import free_port
-from mesh_runtime.testing.sweeping import sweeper
+from mesh_runtime.testing.supervised import ServerFailed, Supervised
 
 VERSIONS = Path("/usr/lib/postgresql")
 """Where Debian's packages keep the servers' programs, one directory a version."""
@@ -67,7 +60,7 @@ class NoPostgres(Exception):
     """There is no PostgreSQL server on this machine. The message names what to install."""
 
 
-class PostgresFailed(Exception):
+class PostgresFailed(ServerFailed):
     """The server did not do what it was told. The message carries the end of its log."""
 
 
@@ -100,16 +93,18 @@ class Statement:
     text: str
 
 
-class PrivatePostgres:
+class PrivatePostgres(Supervised):
     """One PostgreSQL on a port of its own, known from the start: clients can dial it before there is anything."""
+
+    what = "the server"
+    failed = PostgresFailed
+    stop_limit = STOP_LIMIT
 
     def __init__(self, options: PostgresOptions | None = None) -> None:
         """Lay out its directory; nothing runs before `start`. Raises NoPostgres."""
         self.options = options or PostgresOptions()
         self._programs = programs()
-        self.directory = Path(tempfile.mkdtemp(prefix="mesh-postgres-", dir=self.options.directory))
-        self._sweeper = sweeper(self.directory)
-        atexit.register(self.dispose)
+        super().__init__(Path(tempfile.mkdtemp(prefix="mesh-postgres-", dir=self.options.directory)))
         self.port = free_port()
         self.password = secrets.token_urlsafe(18)
         self.log = self.directory / "server.log"
@@ -121,8 +116,6 @@ class PrivatePostgres:
             path.mkdir(mode=0o700)
             self._give(path)
         self._give(self.directory)
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._postmaster = 0
 
     @property
     def superuser(self) -> dict[str, Any]:
@@ -140,16 +133,6 @@ class PrivatePostgres:
         """The server's major version."""
         return int(self._programs.parent.name)
 
-    @property
-    def running(self) -> bool:
-        """Whether its process lives; a paused one does."""
-        return self._supervisor is not None and self._supervisor.poll() is None
-
-    @property
-    def pids(self) -> list[int]:
-        """The process that watches it and the server's own first one, while it runs."""
-        return [self._supervisor.pid, self._postmaster] if self._supervisor and self.running else []
-
     def start(self, settings: Mapping[str, str] | None = None) -> None:
         """Start it, and return once its superuser has logged in. `settings` hold until its next start.
 
@@ -159,7 +142,7 @@ class PrivatePostgres:
             raise PostgresFailed("it runs already")
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
-        self._supervisor = self._launch(settings or {})
+        self._launch([self._program(settings or {})])
         try:
             self._wait_until_it_answers()
         except PostgresFailed:
@@ -170,11 +153,6 @@ class PrivatePostgres:
         """Stop it: in order (sessions are ended with a reason), or at once, as it does itself when something is badly wrong."""
         self.resume()
         self._signal(signal.SIGINT if mode == "fast" else signal.SIGQUIT)
-        self._end()
-
-    def kill(self) -> None:
-        """End it at once (SIGKILL), with all its processes; data is kept as the crash left it."""
-        self._signal(signal.SIGKILL)
         self._end()
 
     def pause(self) -> None:
@@ -252,22 +230,6 @@ class PrivatePostgres:
                 found.append(Statement(prefix["user"], prefix["database"], said["text"]))
         return found
 
-    def dispose(self) -> None:
-        """End it and remove its directory. What is disposed of cannot be started again."""
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        with self._sweeper:  # ends its input, and waits for its end
-            pass
-        atexit.unregister(self.dispose)
-
-    async def __aenter__(self) -> Self:
-        """Start it, in a thread."""
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await asyncio.to_thread(self.dispose)
-
     # ------------------------------------------------------------------------------------------------ beneath
 
     def _give(self, path: Path) -> None:
@@ -301,26 +263,16 @@ class PrivatePostgres:
         if done.returncode != 0:
             raise PostgresFailed(f"initdb: {done.stdout}{done.stderr}")
 
-    def _launch(self, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _program(self, settings: Mapping[str, str]) -> dict[str, Any]:
         own = {"port": str(self.port), "unix_socket_directories": str(self.sockets)}
         chosen = _SETTINGS | ({} if self.options.durable else _NOT_DURABLE) | dict(self.options.settings) | dict(settings) | own
         options = [option for name, value in chosen.items() for option in ("-c", f"{name}={value}")]
-        server = {
+        return {
             "name": "server",
             "argv": self._command("postgres", "-D", str(self._data), *options),
             "env": self._environment(),
             "log": str(self.log),
         }
-        supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervise.__file__, json.dumps([server]), str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=self.directory,
-            start_new_session=True,
-        )
-        assert supervisor.stdout is not None
-        self._postmaster = json.loads(supervisor.stdout.readline())["started"]["server"]
-        return supervisor
 
     def _wait_until_it_answers(self) -> None:
         import psycopg
@@ -341,11 +293,6 @@ class PrivatePostgres:
     def _last_words(self) -> str:
         return "\n".join(self.logged().splitlines()[-20:])
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._postmaster, number)
-
     def _signal_sessions(self, number: signal.Signals) -> None:
         for process in self._sessions() if self.running else ():
             with contextlib.suppress(psutil.Error):
@@ -353,21 +300,8 @@ class PrivatePostgres:
 
     def _sessions(self) -> Sequence[psutil.Process]:
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(self._postmaster).children(recursive=True)
+            return psutil.Process(self._server).children(recursive=True)
         return ()
-
-    def _end(self) -> None:
-        """Wait for the server's end, then for its supervisor's; take it down by force after a limit."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
-            return
-        with supervisor:
-            try:
-                supervisor.wait(STOP_LIMIT)
-            except subprocess.TimeoutExpired:
-                os.kill(self._postmaster, signal.SIGKILL)
-                supervisor.wait(STOP_LIMIT)
-                raise PostgresFailed(f"the server had to be killed: it did not stop within {STOP_LIMIT:g} s") from None
 
 
 def _unprivileged() -> pwd.struct_passwd | None:

@@ -1,0 +1,111 @@
+"""What the kit's private servers have alike: a directory of their own, a process that watches theirs, and an end whatever happens.
+
+A server outlives neither its test run nor the directory that it needs: the supervisor ends it with this process, and a small second process
+removes the directory, also while no server runs.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from mesh_runtime.testing import supervise
+
+_SWEEP = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1"; [ -e "$1" ] || exit 0; sleep 0.5; done'
+
+
+class ServerFailed(Exception):
+    """A private server did not do what it was told. The message carries the end of its log."""
+
+
+class Supervised:
+    """One private server. A subclass says what it is and how it starts; all methods block, and each is bounded."""
+
+    what: ClassVar[str]
+    """Its name in words."""
+    failed: ClassVar[type[ServerFailed]]
+    """What is raised of it."""
+    stop_limit: ClassVar[float]
+    """Seconds that it may take to end before it is ended by force."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory`` is its own, and goes with it."""
+        self.directory = directory
+        self._sweeper = subprocess.Popen(["sh", "-c", _SWEEP, "sweep", str(directory)], stdin=subprocess.PIPE, start_new_session=True)
+        atexit.register(self.dispose)
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._server = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives; a paused one does."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process that watches it and the server's own first one, while it runs."""
+        return [self._supervisor.pid, self._server] if self._supervisor and self.running else []
+
+    def start(self) -> None:
+        """Start it, and return once it serves. Raises ``failed``."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), with all its processes; data is kept as the crash left it."""
+        self._signal(signal.SIGKILL)
+        self._end()
+
+    def dispose(self) -> None:
+        """End it and remove its directory. What is disposed of cannot be started again."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with self._sweeper:  # ends its input, and waits for its end
+            pass
+        atexit.unregister(self.dispose)
+
+    async def __aenter__(self) -> Self:
+        """Start it, in a thread."""
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.dispose)
+
+    def _launch(self, programs: Sequence[dict[str, Any]]) -> None:
+        """Start these programs under a supervisor, in order; the last is named ``server``."""
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervise.__file__, json.dumps(programs), str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=self.directory,
+            start_new_session=True,
+        )
+        assert self._supervisor.stdout is not None
+        self._server = json.loads(self._supervisor.stdout.readline())["started"]["server"]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._server, number)
+
+    def _end(self) -> None:
+        """Wait for the server's end, then for its supervisor's; take it down by force after a limit."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        with supervisor:
+            try:
+                supervisor.wait(self.stop_limit)
+            except subprocess.TimeoutExpired:
+                os.kill(self._server, signal.SIGKILL)
+                supervisor.wait(self.stop_limit)
+                raise self.failed(f"{self.what} had to be killed: it did not stop within {self.stop_limit:g} s") from None
