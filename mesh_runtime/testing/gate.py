@@ -133,13 +133,13 @@ class Gate:
         """Abort every present connection on both sides, by reset; what comes next meets the mode as it is."""
         self.cut_client()
         for writer in list(self._targets.values()):
-            _reset(writer)
+            reset(writer)
 
     def cut_client(self) -> None:
         """Abort the clients' sides alone: at the broker the ghosts stay, silent, until `cut` or the end."""
         for connection, writer in list(self._clients.items()):
             self._closed(connection)
-            _reset(writer)
+            reset(writer)
 
     async def __aenter__(self) -> Self:
         await self.become(self._mode)
@@ -211,7 +211,7 @@ class Gate:
                 sink.close()
         except OSError:
             if connection.open:
-                _reset(sink)
+                reset(sink)
 
     async def _swallow(self, connection: Connection, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(CHUNK):
@@ -239,7 +239,7 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
+def reset(writer: asyncio.StreamWriter) -> None:
     """Close the socket so that its peer sees a reset, not an end (SO_LINGER of zero)."""
     plain: socket.socket | None = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):

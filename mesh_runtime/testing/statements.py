@@ -7,13 +7,13 @@ Source: PostgreSQL documentation, chapter 55, *Frontend/Backend Protocol*.
 
 import asyncio
 import contextlib
-import socket
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
+from mesh_runtime.testing.gate import reset
 from mesh_runtime.testing.ports import free_port
 
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102
@@ -154,7 +154,7 @@ class Statements:
         if trouble.act is not None:
             await trouble.act()
         if trouble.kind != "refuse":
-            _reset(session.writer)
+            reset(session.writer)
             return False
         session.writer.write(_refusal(trouble, session.status))
         return True
@@ -183,11 +183,3 @@ def _refusal(trouble: Trouble, status: bytes) -> bytes:
     body = b"".join(key.encode() + value.encode() + b"\0" for key, value in fields.items()) + b"\0"
     ready = b"I" if status == b"I" else b"E"
     return b"E" + struct.pack("!I", len(body) + 4) + body + b"Z" + struct.pack("!I", 5) + ready
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    plain: socket.socket | None = writer.get_extra_info("socket")
-    with contextlib.suppress(OSError):
-        if plain is not None and plain.fileno() >= 0:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
