@@ -21,6 +21,7 @@ from mesh_runtime.grants.ledger import Moved, Record
 from mesh_runtime.grants.making import Maker
 from mesh_runtime.grants.noticing import Notices, SendTell
 from mesh_runtime.grants.orphans import Orphans
+from mesh_runtime.grants.parts import Parts
 from mesh_runtime.grants.providing import Provides
 from mesh_runtime.grants.records import LOOKS, Records, moving
 from mesh_runtime.grants.retiring import Retirer, Show
@@ -63,18 +64,18 @@ class Issuer:
         clock: Callable[[], str] = now_text,
         show: Show = _shown_nowhere,
     ) -> None:
-        me = str(identity)
-        self._issuer = me
+        self._issuer = str(identity)
         self._clock = clock
         self._show = show
         self._records = Records(provides.ledger)
         self._judge = Judge(self._records, terms)
         retirer = Retirer(provides, self._records, show)
-        self._maker = Maker(provides, me, self._records, retirer, clock)
+        self._maker = Maker(provides, self._issuer, self._records, retirer, clock)
         self._notices = Notices(tell)
         orphans = Orphans(self._records, retirer, show)
-        self._acts = Acts(me, self._records, self._maker, retirer, self._notices, orphans, clock)
-        self._sweeper = Sweeper(me, self._records, self._maker, retirer, self._notices, orphans, (terms, show, clock))
+        parts = Parts(self._issuer, self._records, self._maker, retirer, self._notices, orphans, clock)
+        self._acts = Acts(parts)
+        self._sweeper = Sweeper(parts, terms, show)
         self._woken = asyncio.Event()
 
     async def provide(self, ask: GrantAsk, consumer: str) -> Granted | Refused:

@@ -3,7 +3,6 @@
 It never gives up and never ends anything without evidence: a question that is unanswered changes nothing.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -11,11 +10,8 @@ import structlog
 from mesh_runtime.contracts.outcomes import Reason, Unanswered
 from mesh_runtime.grants.judging import Terms
 from mesh_runtime.grants.ledger import Moved, Record
-from mesh_runtime.grants.making import Maker
-from mesh_runtime.grants.noticing import Notices
-from mesh_runtime.grants.orphans import Orphans
-from mesh_runtime.grants.records import Records
-from mesh_runtime.grants.retiring import Retirer, Show
+from mesh_runtime.grants.parts import Parts
+from mesh_runtime.grants.retiring import Show
 from mesh_runtime.grants.states import ended, ending, in_force, newest_in_force, pending, servable
 from mesh_runtime.grants.trying import Failed
 
@@ -55,23 +51,10 @@ class _Sweep:
 class Sweeper:
     """Sweeps for one issuer. Both kinds raise Fault where the ledger does not answer."""
 
-    def __init__(
-        self,
-        issuer: str,
-        records: Records,
-        maker: Maker,
-        retirer: Retirer,
-        notices: Notices,
-        orphans: Orphans,
-        mesh: tuple[Terms, Show, Callable[[], str]],
-    ) -> None:
-        self._issuer = issuer
-        self._records = records
-        self._maker = maker
-        self._retirer = retirer
-        self._notices = notices
-        self._orphans = orphans
-        self._terms, self._show, self._clock = mesh
+    def __init__(self, parts: Parts, terms: Terms, show: Show) -> None:
+        self._parts = parts
+        self._terms = terms
+        self._show = show
 
     async def finish(self) -> Swept:
         """The part that follows an act: what is to end is ended, and what is to be told is told."""
@@ -84,7 +67,7 @@ class Sweeper:
         sweep = _Sweep()
         await self._replace(sweep)
         await self._finish(sweep)
-        orphans = await self._orphans.look()
+        orphans = await self._parts.orphans.look()
         if isinstance(orphans, Failed):
             sweep.failed.append(orphans.why)
         else:
@@ -93,42 +76,42 @@ class Sweeper:
         return sweep.swept()
 
     async def _finish(self, sweep: _Sweep) -> None:
-        for record in await self._records.all():
+        for record in await self._parts.records.all():
             if ending(record):
                 await self._retire(record, sweep)
-            login = pending(record, self._issuer)
-            if login is not None and self._notices.due(record, login):
-                self._note_told(sweep, record, await self._notices.rotated(record, login))
-            if record.revoked and self._notices.untold(record):
-                self._note_told(sweep, record, await self._notices.ended(record, f"revoked {record.revoked}"))
+            login = pending(record, self._parts.issuer)
+            if login is not None and self._parts.notices.due(record, login):
+                self._note_told(sweep, record, await self._parts.notices.rotated(record, login))
+            if record.revoked and self._parts.notices.untold(record):
+                self._note_told(sweep, record, await self._parts.notices.ended(record, f"revoked {record.revoked}"))
 
     async def _retire(self, record: Record, sweep: _Sweep) -> None:
-        done, failed = await self._retirer.finish(record)
+        done, failed = await self._parts.retirer.finish(record)
         sweep.retired.extend(done)
         if failed is not None:
             sweep.failed.append(failed.why)
 
     async def _replace(self, sweep: _Sweep) -> None:
         """A login in force that is gone is replaced as by a rotation: somebody dropped it, or the server was restored from a backup."""
-        names = await self._retirer.logins()
+        names = await self._parts.retirer.logins()
         if isinstance(names, Failed):
             sweep.failed.append(names.why)
             return
-        for record in await self._records.all():
+        for record in await self._parts.records.all():
             if not self._is_lost(record, names):
                 self._show(_replacing(record), None)
                 continue
-            async with self._records.lock(record.resource):
+            async with self._parts.records.lock(record.resource):
                 await self._replace_one(record, sweep)
 
     async def _replace_one(self, record: Record, sweep: _Sweep) -> None:
-        stored = await self._records.read(record.resource, record.consumer)
-        names = await self._retirer.logins()
+        stored = await self._parts.records.read(record.resource, record.consumer)
+        names = await self._parts.retirer.logins()
         if stored is None or isinstance(names, Failed) or not self._is_lost(stored, names):
             return
         log.warning("a login in force is gone and is replaced", consumer=record.consumer, resource=record.resource)
         try:
-            made = await self._maker.renew(stored)
+            made = await self._parts.maker.renew(stored)
         except Moved:
             return
         if isinstance(made, Failed):
@@ -137,14 +120,14 @@ class Sweeper:
             return
         newest = in_force(made)[-1]
         sweep.replaced.append(newest.login)
-        self._note_told(sweep, made, await self._notices.rotated(made, newest))
+        self._note_told(sweep, made, await self._parts.notices.rotated(made, newest))
 
     def _is_lost(self, record: Record, names: frozenset[str]) -> bool:
         newest = newest_in_force(record)
-        return newest is not None and not record.revoked and servable(record, newest, self._issuer) and newest.login not in names
+        return newest is not None and not record.revoked and servable(record, newest, self._parts.issuer) and newest.login not in names
 
     async def _end_with_placements(self, sweep: _Sweep) -> None:
-        for record in await self._records.all():
+        for record in await self._parts.records.all():
             if record.revoked or not (record.key or in_force(record)):
                 continue
             try:
@@ -161,12 +144,12 @@ class Sweeper:
         """Only the record as it stood when the controller was asked: whoever was placed and answered since is another matter."""
         why = f"{record.consumer} is not placed any more, or its module needs {record.resource} no longer; so said the controller"
         try:
-            stored = await self._records.write(ended(record))
+            stored = await self._parts.records.write(ended(record))
         except Moved:
             return
-        log.warning("a grant ends with its placement", consumer=record.consumer, resource=record.resource, at=self._clock())
+        log.warning("a grant ends with its placement", consumer=record.consumer, resource=record.resource, at=self._parts.clock())
         sweep.ended.append(f"{record.resource} for {record.consumer}")
-        await self._notices.ended(stored, why)
+        await self._parts.notices.ended(stored, why)
         await self._retire(stored, sweep)
 
     def _note_told(self, sweep: _Sweep, record: Record, unsent: str) -> None:
