@@ -5,7 +5,7 @@ cannot be read says nothing about what its module needs, and an inventory that h
 so that the question stays unanswered and nobody loses a grant by it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -64,13 +64,8 @@ async def read_providers(connection: AsyncConnection, catalog: Catalog) -> tuple
 
     Raises ``UnknownManifest``, ``LostHistory``.
     """
-    await _check_history(connection)
-    placed = await _placed(connection)
-    unknown = sorted({one.module for one in placed} - catalog.manifests.keys())
-    if unknown:
-        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
-    found = [Provider(identity=str(one), type=kind) for one in placed for kind in catalog.manifests[one.module].provides]
-    return tuple(sorted(found, key=lambda one: (one.type, one.identity)))
+    placed = await _placed_and_known(connection, catalog)
+    return tuple(sorted(_provided_by(placed, catalog), key=lambda one: (one.type, one.identity)))
 
 
 async def read_listeners(connection: AsyncConnection, catalog: Catalog, controller: Identity) -> tuple[Identity, ...]:
@@ -78,11 +73,7 @@ async def read_listeners(connection: AsyncConnection, catalog: Catalog, controll
 
     Raises ``UnknownManifest``, ``LostHistory``.
     """
-    await _check_history(connection)
-    placed = await _placed(connection)
-    unknown = sorted({one.module for one in placed} - catalog.manifests.keys())
-    if unknown:
-        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
+    placed = await _placed_and_known(connection, catalog)
     listening = {one for one in placed if catalog.manifests[one.module].told}
     founded = {controller, *(Identity("host", machine) for machine in await machine_names(connection))}
     return tuple(sorted(listening | founded, key=str))
@@ -94,20 +85,31 @@ async def provided_already(connection: AsyncConnection, catalog: Catalog, types:
         return ()
     placed = tables.placements
     rows = (await connection.execute(select(placed.c.module, placed.c.machine).where(placed.c.ended_revision.is_(None)))).all()
-    unknown = sorted({row.module for row in rows} - catalog.manifests.keys())
-    if unknown:
-        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
-    return tuple(
-        Provider(identity=f"{row.module}@{row.machine}", type=kind)
-        for row in rows
-        for kind in catalog.manifests[row.module].provides
-        if kind in types
-    )
+    standing = [Identity(row.module, row.machine) for row in rows]
+    _check_known(standing, catalog)
+    return tuple(one for one in _provided_by(standing, catalog) if one.type in types)
 
 
 async def _check_history(connection: AsyncConnection) -> None:
     if ahead := await machines_ahead(connection):
         raise LostHistory("; ".join(ahead))
+
+
+def _check_known(identities: Iterable[Identity], catalog: Catalog) -> None:
+    """A question about all of them has no answer while one's manifest cannot be read."""
+    if unknown := sorted({one.module for one in identities} - catalog.manifests.keys()):
+        raise UnknownManifest("; ".join(catalog.missing(one) for one in unknown))
+
+
+def _provided_by(identities: Iterable[Identity], catalog: Catalog) -> Iterator[Provider]:
+    return (Provider(identity=str(one), type=kind) for one in identities for kind in catalog.manifests[one.module].provides)
+
+
+async def _placed_and_known(connection: AsyncConnection, catalog: Catalog) -> set[Identity]:
+    await _check_history(connection)
+    placed = await _placed(connection)
+    _check_known(placed, catalog)
+    return placed
 
 
 async def _placed(connection: AsyncConnection) -> set[Identity]:
