@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import psycopg
 
 from beds.accesses import CONSUMER, RESOURCE, log_in, until_refused
 from beds.cuts.operations import LIST, Operations
 from beds.cuts.rig import Rig
-from beds.recording import check
+from beds.recording import StepFailed, check
 from mesh_runtime.testing.waiting import until
 
 #: Seconds until every tell that was confirmed is a row: until by itself, and when what was parked is handled again.
@@ -79,7 +81,7 @@ class Invariants:
             await self._until(all_there, REPLAYED)
         except AssertionError:
             lost = sorted(told - self.written)
-            check(False, f"{len(lost)} of {len(told)} confirmed tells are no row: {lost[:20]}")
+            raise StepFailed(f"{len(lost)} of {len(told)} confirmed tells are no row: {lost[:20]}") from None
 
-    async def _until(self, condition: object, within: float) -> None:
-        await until(condition, "every confirmed tell is a row", within=within, every=0.2)  # type: ignore[call-overload]
+    async def _until(self, condition: Callable[[], Coroutine[Any, Any, bool]], within: float) -> None:
+        await until(condition, "every confirmed tell is a row", within=within, every=0.2)

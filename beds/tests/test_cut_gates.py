@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 
 import pytest
-from pamqp import body, commands, frame, header
+from pamqp import base, body, commands, frame, header
 
 from beds.cuts.amqp import AmqpGate
 from beds.cuts.sql import SqlGate
@@ -86,10 +86,10 @@ async def test_what_the_load_does_in_the_consumers_pool_is_no_step() -> None:
     assert watch.names == ["consumer-server: log in", "consumer-server: done: log in"]
 
 
-def content(method: object, kind: str, text: bytes, channel: int) -> bytes:
+def content(method: base.Frame, kind: str, text: bytes, channel: int) -> bytes:
     properties = commands.Basic.Properties(message_type=kind)
-    parts = [method, header.ContentHeader(0, len(text), properties), *([body.ContentBody(text)] if text else [])]
-    return b"".join(frame.marshal(part, channel) for part in parts)  # type: ignore[arg-type]
+    parts: list[frame.FrameTypes] = [method, header.ContentHeader(0, len(text), properties), *([body.ContentBody(text)] if text else [])]
+    return b"".join(frame.marshal(part, channel) for part in parts)
 
 
 def amqp_gate(watch: Watch) -> AmqpGate:

@@ -39,4 +39,4 @@ async def test_after_some_cuts_one_login_works_no_orphan_is_left_and_no_write_is
     assert {one["operation"] for one in document["cuts"]} == {"issue", "rotate", "revoke"}, said.decode()
     assert all(len(steps) > 50 for steps in document["steps"].values()), said.decode()
     assert document["tells-written"] > 100
-    assert os.listdir(tmp_path) == []  # noqa: PTH208 - as it stands
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - pathlib's own is refused in a coroutine
