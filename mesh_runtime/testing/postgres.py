@@ -294,13 +294,14 @@ class PrivatePostgres(Supervised):
         return "\n".join(self.logged().splitlines()[-20:])
 
     def _signal_sessions(self, number: signal.Signals) -> None:
-        for process in self._sessions() if self.running else ():
+        for process in self._sessions():
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
 
     def _sessions(self) -> Sequence[psutil.Process]:
+        pids = self.pids
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(self._server).children(recursive=True)
+            return psutil.Process(pids[-1]).children(recursive=True) if pids else ()
         return ()
 
 

@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -28,7 +30,10 @@ class ServerFailed(Exception):
 
 
 class Supervised:
-    """One private server. A subclass says what it is and how it starts; all methods block, and each is bounded."""
+    """One private server. A subclass says what it is and how it starts; all methods block, and each is bounded.
+
+    A start in one thread may be met by an end in another: whoever cancels the start of a bed ends its servers too.
+    """
 
     what: ClassVar[str]
     """Its name in words."""
@@ -42,18 +47,19 @@ class Supervised:
         self.directory = directory
         self._sweeper = subprocess.Popen(["sh", "-c", _SWEEP, "sweep", str(directory)], stdin=subprocess.PIPE, start_new_session=True)
         atexit.register(self.dispose)
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._server = 0
+        self._launching = threading.Lock()
+        self._disposed = False
+        self._running: _Running | None = None
 
     @property
     def running(self) -> bool:
         """Whether its process lives; a paused one does."""
-        return self._supervisor is not None and self._supervisor.poll() is None
+        return self._running is not None and self._running.supervisor.poll() is None
 
     @property
     def pids(self) -> list[int]:
         """The process that watches it and the server's own first one, while it runs."""
-        return [self._supervisor.pid, self._server] if self._supervisor and self.running else []
+        return [self._running.supervisor.pid, self._running.server] if self._running and self.running else []
 
     def start(self) -> None:
         """Start it, and return once it serves. Raises ``failed``."""
@@ -66,6 +72,8 @@ class Supervised:
 
     def dispose(self) -> None:
         """End it and remove its directory. What is disposed of cannot be started again."""
+        with self._launching:
+            self._disposed = True
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
         with self._sweeper:  # ends its input, and waits for its end
@@ -82,30 +90,49 @@ class Supervised:
 
     def _launch(self, programs: Sequence[dict[str, Any]]) -> None:
         """Start these programs under a supervisor, in order; the last is named ``server``."""
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervise.__file__, json.dumps(programs), str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=self.directory,
-            start_new_session=True,
-        )
-        assert self._supervisor.stdout is not None
-        self._server = json.loads(self._supervisor.stdout.readline())["started"]["server"]
+        with self._launching:
+            if self._disposed:
+                raise self.failed(f"{self.what} was disposed of, and cannot be started again")
+            supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervise.__file__, json.dumps(programs), str(self.directory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+            assert supervisor.stdout is not None
+            try:
+                started = supervisor.stdout.readline()
+                if not started:
+                    raise self.failed(f"{self.what} was not started: its supervisor ended with {supervisor.wait(self.stop_limit)}")
+                self._running = _Running(supervisor, json.loads(started)["started"]["server"])
+            except BaseException:
+                supervisor.terminate()
+                with supervisor:
+                    pass
+                raise
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.running:
+        if self._running and self.running:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._server, number)
+                os.kill(self._running.server, number)
 
     def _end(self) -> None:
         """Wait for the server's end, then for its supervisor's; take it down by force after a limit."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
+        if (running := self._running) is None:
             return
-        with supervisor:
+        with running.supervisor as supervisor:
             try:
                 supervisor.wait(self.stop_limit)
             except subprocess.TimeoutExpired:
-                os.kill(self._server, signal.SIGKILL)
+                os.kill(running.server, signal.SIGKILL)
                 supervisor.wait(self.stop_limit)
                 raise self.failed(f"{self.what} had to be killed: it did not stop within {self.stop_limit:g} s") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A server that was started: known whole, or not at all."""
+
+    supervisor: subprocess.Popen[bytes]
+    server: int
