@@ -73,9 +73,10 @@ def test_one_that_is_ended_while_it_starts_ends_alone(tmp_path: Path) -> None:
 
 def test_what_is_disposed_of_cannot_be_started(sleeper: Sleeper) -> None:
     sleeper.dispose()
+    before = psutil.Process().children()
     with pytest.raises(ServerFailed, match="the sleeper was disposed of"):
         sleeper.start()
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == before
 
 
 def test_a_supervisor_that_cannot_start_it_is_named_and_leaves_nothing(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
