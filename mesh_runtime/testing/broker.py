@@ -120,7 +120,7 @@ class PrivateBroker(Supervised):
 
     def pause(self) -> None:
         """Freeze the server (SIGSTOP): its sockets stay open and silent, and the kernel still accepts new ones."""
-        self._signal(signal.SIGSTOP)
+        self._freeze(self.pids[1:])
 
     def resume(self) -> None:
         """Let a paused server go on."""

@@ -157,12 +157,14 @@ class PrivatePostgres(Supervised):
 
     def pause(self) -> None:
         """Freeze every process of it (SIGSTOP): its sockets stay open and silent, and the kernel still accepts new ones."""
-        self._signal(signal.SIGSTOP)
-        self._signal_sessions(signal.SIGSTOP)
+        self._freeze(self.pids[1:])
+        self._freeze(session.pid for session in self._sessions())
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        self._signal_sessions(signal.SIGCONT)
+        for session in self._sessions():
+            with contextlib.suppress(psutil.Error):
+                session.resume()
         self._signal(signal.SIGCONT)
 
     def write_server(self, directory: Path, **changes: str) -> Path:
@@ -292,11 +294,6 @@ class PrivatePostgres(Supervised):
 
     def _last_words(self) -> str:
         return "\n".join(self.logged().splitlines()[-20:])
-
-    def _signal_sessions(self, number: signal.Signals) -> None:
-        for process in self._sessions():
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(number)
 
     def _sessions(self) -> Sequence[psutil.Process]:
         pids = self.pids

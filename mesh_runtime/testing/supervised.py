@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,9 @@ from typing import Any, ClassVar, Self
 from mesh_runtime.testing import supervise
 
 _SWEEP = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1"; [ -e "$1" ] || exit 0; sleep 0.5; done'
+
+#: Seconds after SIGSTOP within which the last thread must stand.
+FREEZE_LIMIT = 5.0
 
 
 class ServerFailed(Exception):
@@ -117,6 +121,18 @@ class Supervised:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._running.server, number)
 
+    def _freeze(self, pids: Iterable[int]) -> None:
+        """Stop these processes (SIGSTOP), and return once no thread of theirs runs: the signal alone lets them work a little longer."""
+        pids = list(pids)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + FREEZE_LIMIT
+        while running := [pid for pid in pids if _runs(pid)]:
+            if time.monotonic() > deadline:
+                raise self.failed(f"processes of {self.what} go on after SIGSTOP: {running}")
+            time.sleep(0.001)
+
     def _end(self) -> None:
         """Wait for the server's end, then for its supervisor's; take it down by force after a limit."""
         if (running := self._running) is None:
@@ -128,6 +144,15 @@ class Supervised:
                 os.kill(running.server, signal.SIGKILL)
                 supervisor.wait(self.stop_limit)
                 raise self.failed(f"{self.what} had to be killed: it did not stop within {self.stop_limit:g} s") from None
+
+
+def _runs(pid: int) -> bool:
+    """Whether a thread of this process is neither stopped nor at its end."""
+    try:
+        states = {task.joinpath("stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()}
+    except OSError:  # it or the thread has ended meanwhile; what still is there is seen at the next look
+        return Path(f"/proc/{pid}").exists()
+    return not states <= set("TtZX")
 
 
 @dataclass(frozen=True, slots=True)

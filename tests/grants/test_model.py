@@ -132,8 +132,10 @@ class Grants(RuleBasedStateMachine):
     def two_at_once(self, name: str, beside: str, crash: int) -> None:
         """A rotation and something else, of which one is killed in the middle and the other with it."""
         world, issuer = self.world, self.world.issuer
-        if beside in ("revoke", "sweep"):
+        if beside == "revoke":
             world.may_end |= self.run(world.logins(name))
+        if beside == "sweep":
+            self.what_is_not_placed_may_end()
 
         async def both() -> None:
             ask = ask_for(Thing)(resource=ONE, key=str(key(self.life(name).key_name).public_key))
@@ -154,10 +156,14 @@ class Grants(RuleBasedStateMachine):
 
     @rule(crash=CRASH)
     def sweep(self, crash: int) -> None:
+        self.what_is_not_placed_may_end()
+        self.run(self.world.at_issuer(self.world.issuer.sweep(), crash))
+
+    def what_is_not_placed_may_end(self) -> None:
+        """A sweep retires it."""
         for name in CONSUMERS:
             if (name, ONE.text) not in self.world.mesh.terms:
                 self.world.may_end |= self.run(self.world.logins(name))
-        self.run(self.world.at_issuer(self.world.issuer.sweep(), crash))
 
     @rule(crash=CRASH)
     def time_passes(self, crash: int) -> None:

@@ -6,6 +6,7 @@ from mesh_runtime.contracts.granting import GrantConfirmed, GrantRevoked, GrantR
 from mesh_runtime.contracts.identity import Identity
 from mesh_runtime.testing.responder import MakeResponder
 from mesh_runtime.testing.running import Runtimes
+from mesh_runtime.testing.stating import Failing
 from mesh_runtime.testing.waiting import until
 from mesh_runtime.trust.sealing import CannotOpen, PrivateKey, purpose_of
 from tests.grants.parts import ONE, StandInServer, Thing
@@ -27,8 +28,8 @@ async def test_tells_of_another_login_than_the_issuers_are_said_and_change_nothi
     """Another module that may tell such things (a provisioner of something else), and another placement of the same module."""
     async with (
         issuing(runtimes) as issuer,
-        issuing(runtimes, identity="forger@alpha") as forger,
-        issuing(runtimes, identity="maker@beta") as other,
+        issuing(runtimes, Failing.NOBODY, "forger@alpha") as forger,
+        issuing(runtimes, Failing.NOBODY, "maker@beta") as other,
         runtimes.run(Shop) as shop,
     ):
         await shop.ready()
