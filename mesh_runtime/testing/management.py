@@ -134,10 +134,6 @@ class Management:
         """List the connections into `vhost`, as the broker knew them up to a second ago."""
         return await self._list("vhosts", vhost, "connections")
 
-    async def channels(self, vhost: str) -> list[Row]:
-        """List the channels of `vhost`."""
-        return await self._list("vhosts", vhost, "channels")
-
     async def close_connection(self, name: str, reason: str = "closed by the operator") -> None:
         """Close a connection by its `name`, as an operator would; the client is told 320 and the reason."""
         await self._send("DELETE", "connections", name, headers={"X-Reason": reason})
