@@ -44,8 +44,12 @@ async def open_session(fields: Mapping[str, Any]) -> Connection:
             failure = error
             continue
         connection: Connection = psycopg.AsyncConnection(link)
-        connection.prepare_threshold = None
-        await connection.set_autocommit(True)
+        try:
+            connection.prepare_threshold = None
+            await connection.set_autocommit(True)
+        except BaseException:  # also a cancellation: when the loop was busy, the driver lets others go first
+            await connection.close()
+            raise
         return connection
     raise failure or psycopg.OperationalError(f"{fields['host']} has no address")
 
