@@ -126,6 +126,7 @@ def one_system(system: str, directory: Path) -> None:
 
 def run(rounds: int) -> dict[str, Any]:
     """All rounds; the medians of what was measured and of the ratios within the rounds."""
+    footprint.compile_ours()
     seen: list[dict[str, dict[str, float]]] = []
     with broker_of_this_run() as (at, directory):
         for number in range(rounds):

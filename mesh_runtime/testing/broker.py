@@ -12,8 +12,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ class PrivateBroker(Supervised):
 
     def pause(self) -> None:
         """Freeze the server (SIGSTOP): its sockets stay open and silent, and the kernel still accepts new ones."""
-        self._freeze(self.pids[1:])
+        self._freeze()
 
     def resume(self) -> None:
         """Let a paused server go on."""
@@ -187,11 +186,5 @@ class PrivateBroker(Supervised):
         except OSError:
             return False
 
-    def _wait_until(self, condition: Callable[[], bool], limit: float, what: str) -> None:
-        deadline = time.monotonic() + limit
-        while not condition():
-            if not self.running:
-                raise BrokerFailed(f"the broker ended before it could {what}\n{self._files.last_words()}")
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"the broker did not {what} within {limit:g} s\n{self._files.last_words()}")
-            time.sleep(0.05)
+    def _last_words(self) -> str:
+        return self._files.last_words()

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -157,14 +157,12 @@ class PrivatePostgres(Supervised):
 
     def pause(self) -> None:
         """Freeze every process of it (SIGSTOP): its sockets stay open and silent, and the kernel still accepts new ones."""
-        self._freeze(self.pids[1:])
-        self._freeze(session.pid for session in self._sessions())
+        self._freeze()
+        self._freeze(self._sessions())
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        for session in self._sessions():
-            with contextlib.suppress(psutil.Error):
-                session.resume()
+        self._signal(signal.SIGCONT, self._sessions())
         self._signal(signal.SIGCONT)
 
     def write_server(self, directory: Path, **changes: str) -> Path:
@@ -295,11 +293,10 @@ class PrivatePostgres(Supervised):
     def _last_words(self) -> str:
         return "\n".join(self.logged().splitlines()[-20:])
 
-    def _sessions(self) -> Sequence[psutil.Process]:
-        pids = self.pids
+    def _sessions(self) -> list[int]:
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(pids[-1]).children(recursive=True) if pids else ()
-        return ()
+            return [process.pid for server in self.pids[1:] for process in psutil.Process(server).children(recursive=True)]
+        return []
 
 
 def _unprivileged() -> pwd.struct_passwd | None:

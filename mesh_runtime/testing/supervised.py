@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -110,28 +110,37 @@ class Supervised:
                 if not started:
                     raise self.failed(f"{self.what} was not started: its supervisor ended with {supervisor.wait(self.stop_limit)}")
                 self._running = _Running(supervisor, json.loads(started)["started"]["server"])
-            except BaseException:
+            except BaseException:  # an interrupt too: nobody else knows this supervisor, nor could end it
                 supervisor.terminate()
                 with supervisor:
                     pass
                 raise
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._running and self.running:
+    def _signal(self, number: signal.Signals, pids: Iterable[int] | None = None) -> None:
+        """Send it to the server's own first process, or to ``pids``; to none that has ended."""
+        for pid in self.pids[1:] if pids is None else pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._running.server, number)
+                os.kill(pid, number)
 
-    def _freeze(self, pids: Iterable[int]) -> None:
-        """Stop these processes (SIGSTOP), and return once no thread of theirs runs: the signal alone lets them work a little longer."""
-        pids = list(pids)
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        deadline = time.monotonic() + FREEZE_LIMIT
-        while running := [pid for pid in pids if _runs(pid)]:
+    def _freeze(self, pids: Sequence[int] | None = None) -> None:
+        """Stop them (SIGSTOP), and return once no thread of theirs runs: the signal alone lets them work a little longer."""
+        pids = self.pids[1:] if pids is None else pids
+        self._signal(signal.SIGSTOP, pids)
+        self._wait_until(lambda: not any(_runs(pid) for pid in pids), FREEZE_LIMIT, "stand still", every=0.001)
+
+    def _wait_until(self, condition: Callable[[], bool], limit: float, what: str, every: float = 0.05) -> None:
+        """Look every ``every`` seconds. Raises ``failed``, with its last words, if it ends or ``limit`` seconds are over before."""
+        deadline = time.monotonic() + limit
+        while not condition():
+            if not self.running:
+                raise self.failed(f"{self.what} ended before it could {what}\n{self._last_words()}")
             if time.monotonic() > deadline:
-                raise self.failed(f"processes of {self.what} go on after SIGSTOP: {running}")
-            time.sleep(0.001)
+                raise self.failed(f"{self.what} did not {what} within {limit:g} s\n{self._last_words()}")
+            time.sleep(every)  # a thread's own wait: neither a port nor another's child tells when it is so
+
+    def _last_words(self) -> str:
+        """The end of its log."""
+        raise NotImplementedError
 
     def _end(self) -> None:
         """Wait for the server's end, then for its supervisor's; take it down by force after a limit."""

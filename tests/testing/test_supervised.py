@@ -14,22 +14,17 @@ import pytest
 from mesh_runtime.testing import supervise
 from mesh_runtime.testing.supervised import ServerFailed, Supervised
 
-#: Ends a server as soon as its supervisor exists, which is before anybody can know the server's process id.
+#: Ends a server while its start waits for what the supervisor says, which is before anybody can know the server's process id.
 ENDED_EARLY = """
-    import sys, threading, time
+    import sys, threading
     from pathlib import Path
     import psutil
     from tests.testing.test_supervised import Sleeper
     sleeper = Sleeper(Path(sys.argv[1]))
-    def start():
-        try:
-            sleeper.start()
-        except Exception as error:
-            print(type(error).__name__, error, flush=True)
-    starting = threading.Thread(target=start)
+    starting = threading.Thread(target=sleeper.start)
     starting.start()
     while not any("supervise" in " ".join(child.cmdline()) for child in psutil.Process().children()): pass
-    time.sleep(0.01)
+    while (frame := sys._current_frames().get(starting.ident)) and frame.f_code.co_name != "_launch": pass
     sleeper.dispose()
     starting.join()
     print("left", psutil.Process().children(recursive=True), sleeper.directory.exists(), flush=True)
