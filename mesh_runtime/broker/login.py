@@ -91,9 +91,8 @@ async def log_in(
         raise _fault(link, credentials.username, vhost, error)
     except BaseException:  # also a cancellation: neither a task nor the link is left
         link.abort("the login failed or was given up")
+        opening.add_done_callback(_error_of)  # whatever it ends by is known then
         await asyncio.wait({opening}, timeout=TIDY)
-        if opening.done() and not opening.cancelled():
-            opening.exception()
         await connection.put_away("the login failed or was given up")
         await link.gone(TIDY)
         raise

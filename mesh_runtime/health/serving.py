@@ -33,8 +33,10 @@ async def serve_state(directory: Path, snapshot: Snapshot) -> AsyncIterator[None
     descriptor = _opened(directory)
     try:
         listening, inode = _bound(descriptor)
-        server = await asyncio.get_running_loop().create_unix_server(lambda: _Answer(snapshot, open_now), sock=listening)
+        made = asyncio.get_running_loop().create_unix_server(lambda: _Answer(snapshot, open_now), sock=listening, start_serving=False)
+        server = await made  # at once: it waits only when it starts
         try:
+            await server.start_serving()
             yield
         finally:
             server.close()

@@ -85,8 +85,12 @@ class Supervised:
         atexit.unregister(self.dispose)
 
     async def __aenter__(self) -> Self:
-        """Start it, in a thread."""
-        await asyncio.to_thread(self.start)
+        """Start it, in a thread; told to stop meanwhile, or without success, nothing of it is left."""
+        try:
+            await asyncio.to_thread(self.start)
+        except BaseException:
+            await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

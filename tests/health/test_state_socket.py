@@ -19,6 +19,7 @@ import pytest
 from mesh_runtime.health.check import NotAlive, check, read_state
 from mesh_runtime.health.serving import serve_state
 from mesh_runtime.logging import register_secret
+from mesh_runtime.testing.stopping import stopped_at
 
 WAITING = {"state": "waiting", "stage": "reach", "cause": "10.0.0.1:5671 refuses connections", "attempts": 3, "ready": False}
 READY = {"state": "ready", "ready": True}
@@ -47,6 +48,21 @@ async def test_each_connection_gets_the_state_of_its_moment(tmp_path: Path) -> N
     async with serve_state(tmp_path, lambda: next(states)):
         assert await in_thread(lambda: read_state(tmp_path)) == WAITING
         assert await in_thread(lambda: read_state(tmp_path)) == READY
+
+
+async def test_told_to_stop_at_each_wait_of_its_start_nothing_is_served(tmp_path: Path) -> None:
+    waits, serving = 0, None
+    while serving is None:
+        starting = serve_state(tmp_path, lambda: READY)
+        try:
+            await stopped_at(waits, starting.__aenter__())
+            serving = starting
+        except asyncio.CancelledError:
+            waits += 1
+            assert not (tmp_path / "state").exists()
+    assert await in_thread(lambda: read_state(tmp_path)) == READY
+    await serving.__aexit__(None, None, None)
+    assert waits > 0
 
 
 async def test_the_answer_is_one_json_document_and_then_the_end(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A private server is ended at any moment of its start, and nobody else with it."""
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from mesh_runtime.testing import supervise
+from mesh_runtime.testing.stopping import stopped_at
 from mesh_runtime.testing.supervised import ServerFailed, Supervised
 
 #: Ends a server while its start waits for what the supervisor says, which is before anybody can know the server's process id.
@@ -64,6 +66,18 @@ def test_one_that_is_ended_while_it_starts_ends_alone(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran
     assert ran.stdout.splitlines()[-1] == "left [] False"
+
+
+async def test_told_to_stop_while_it_starts_nothing_of_it_is_left(sleeper: Sleeper) -> None:
+    """
+    Removal: mesh_runtime/testing/supervised.py: await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
+    Assertion: assert not sleeper.directory.exists()
+    """
+    before = set(psutil.Process().children())
+    with pytest.raises(asyncio.CancelledError):
+        await stopped_at(0, sleeper.__aenter__())
+    assert not sleeper.directory.exists()
+    assert set(psutil.Process().children()) <= before
 
 
 def test_what_is_disposed_of_cannot_be_started(sleeper: Sleeper) -> None:

@@ -213,6 +213,11 @@ def _engine(file: Path, pragmas: tuple[str, ...]) -> AsyncEngine:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
+    @event.listens_for(engine.sync_engine, "invalidate")
+    def given_up(connection: Any, record: Any, error: BaseException | None) -> None:
+        # Cut in the middle of a read it is only closed, and SQLite keeps its transaction, and the lock, until that cursor is collected.
+        connection.rollback()
+
     @event.listens_for(engine.sync_engine, "begin")
     def begun(connection: Connection) -> None:
         connection.exec_driver_sql(connection.get_execution_options().get("mesh_begin", "BEGIN"))

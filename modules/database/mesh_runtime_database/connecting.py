@@ -111,15 +111,20 @@ async def _in_session(
 
 async def _cut_off(work: "asyncio.Task[Any]", opened: list[Connection]) -> None:
     """End work that is late, or whose awaiter is told to stop, within a second."""
-    if opened:
-        with contextlib.suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(opened[0].fileno())) as link:
-            link.shutdown(socket.SHUT_RDWR)
-        await asyncio.wait([work], timeout=0.3)
-    if not work.done():
+    work.add_done_callback(_seen)  # it is known why
+    try:
+        if opened:
+            with contextlib.suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(opened[0].fileno())) as link:
+                link.shutdown(socket.SHUT_RDWR)
+            await asyncio.wait([work], timeout=0.3)
+    finally:  # told to stop once more meanwhile, or not: what it does besides on a session of its own ends with it
         work.cancel()
-        await asyncio.wait([work], timeout=0.6)
-    if work.done() and not work.cancelled():
-        work.exception()  # it is known why
+    await asyncio.wait([work], timeout=0.6)
+
+
+def _seen(work: "asyncio.Task[Any]") -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 async def hold(connection: Connection, what: str) -> None:

@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ import psycopg
 import pytest
 
 from mesh_runtime.grants.ledger import Record
-from mesh_runtime.startup import Kind, Stage
+from mesh_runtime.startup import Kind, Stage, StageFault
 from mesh_runtime.testing.postgres import PostgresOptions, PrivatePostgres
+from mesh_runtime.testing.waiting import until
 from mesh_runtime_database import PostgreSQL, connecting, ledger, linking
 
 if TYPE_CHECKING:
@@ -132,12 +133,19 @@ async def test_too_many_are_logged_in(make_provisioner: "Callable[[PrivatePostgr
     async with small:
         provisioner = make_provisioner(small)
         await provisioner.prepared()
-        held = [psycopg.connect(**small.superuser) for _ in range(4)]
-        await said(provisioner, Kind.WAITING, "too-many-connections", "sorry, too many clients already")
-        held.pop().close()
-        await provisioner.prepared()
-        for one in held:
-            one.close()
+        with ExitStack() as holding:
+            for _ in range(3):
+                holding.enter_context(closing(psycopg.connect(**small.superuser)))
+            with closing(psycopg.connect(**small.superuser)):
+                await said(provisioner, Kind.WAITING, "too-many-connections", "sorry, too many clients already")
+
+            async def served() -> bool:
+                with suppress(StageFault):
+                    await provisioner.prepared()
+                    return True
+                return False
+
+            await until(served, "the server lets go of the slot, a moment after its client has left")
 
 
 async def act(*command: str) -> None:

@@ -84,6 +84,7 @@ class Host(ModuleRuntime):
             taken = await in_thread(self.take, signed, name="host takes a declaration")
         except Repeated:
             log.info("a declaration came again and is in hand already")
+            self._new.set()  # it may have been cut the first time, after it was stored
             await self._tell_repeated()
         except Refusal as refusal:
             await self._tell_refused(refusal.number, str(refusal))

@@ -1,8 +1,12 @@
 """The host guards the last accepted declaration without a broker, and tells when it can (field case B53's first form)."""
 
+import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
+from mesh_runtime.testing.stopping import stopped_at
 from mesh_runtime.testing.waiting import until
 from mesh_runtime_host.applying import Brought
 from mesh_runtime_host.host import Host
@@ -107,6 +111,21 @@ async def test_what_was_accepted_but_not_begun_is_done_after_a_restart(hostroot:
     assert motd(hostroot) == ""
     async with hostroot.running():
         await until(lambda: motd(hostroot) == "ours", "the apply")
+
+
+async def test_what_was_cut_right_after_it_was_stored_is_applied_when_it_comes_again(hostroot: "HostRoot") -> None:
+    """
+    Removal: modules/host/mesh_runtime_host/host.py: self._new.set()  # it may have been cut the first time, after it was stored
+    Assertion: await until(lambda: motd(hostroot) == "ours", "the apply, long before the guard's next look")
+    """
+    async with hostroot.running(hostroot.host(guard=60.0)) as host:
+        await until(lambda: hostroot.ears.heard, "the first look")
+        signed = hostroot.files(1, {PATH: "ours"})
+        with pytest.raises(asyncio.CancelledError):
+            await stopped_at(0, host.declared(signed))
+        await until(lambda: host.store.floor().generation == 1, "it is stored all the same")
+        await host.declared(signed)
+        await until(lambda: motd(hostroot) == "ours", "the apply, long before the guard's next look")
 
 
 async def test_reports_wait_for_the_broker_and_the_newest_of_a_subject_is_told(hostroot: "HostRoot") -> None:
