@@ -27,7 +27,7 @@ NAME = "first-light"
 #: Seconds after the runtimes' start before which no broker is even started.
 LATE = 3.0
 #: Seconds within which all must be ready once the broker accepts, on a machine that is busy.
-READY_WITHIN = 10.0
+READY_WITHIN = 20.0
 
 STORE = "store.mesh:5000"
 STORE_CA = f"/etc/docker/certs.d/{STORE}/ca.crt"

@@ -1,7 +1,7 @@
 """The fixture that fails a test which leaves something behind: tasks, sockets, processes, errors that nobody saw.
 
 It is there for every test of an environment in which this plugin is installed. What a test started it ends; what ends
-within a second after the test was on its way and is no leak.
+within three seconds after the test was on its way and is no leak.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mesh_runtime.testing.shared import shared_pids
 
 _MASKING = "mesh_runtime.logging.masking"
 
-GRACE = 1.0
+GRACE = 3.0
 """Seconds within which what the test left on its way must have ended."""
 
 

@@ -182,6 +182,7 @@ class PrivatePostgres(Supervised):
         with self._session("template1") as run:
             run("ALTER SYSTEM RESET ALL")
             run("SELECT pg_reload_conf()")
+        with self._session("template1") as run:  # a session that is there already may not have read it yet
             for (name,) in run("SELECT quote_ident(datname) FROM pg_database WHERE datname NOT IN ('template0', 'template1')"):
                 run(f"DROP DATABASE {name} WITH (FORCE)")
             # All at once: from 16 on, who granted a membership is not dropped before it.

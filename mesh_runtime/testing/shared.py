@@ -76,7 +76,7 @@ async def vhost(broker: PrivateBroker, management: Management) -> AsyncIterator[
         return not await management.connections(name)
 
     try:
-        await until(all_closed, within=2.0)
+        await until(all_closed, within=10.0)
     except AssertionError:
         left = [f"{row['name']} of {row.get('user')}" for row in await management.connections(name)]
         pytest.fail(f"left open at the broker: {', '.join(left)}", pytrace=False)

@@ -27,7 +27,7 @@ async def test_a_forged_reply_neither_answers_an_ask_nor_ends_it(runtimes: Runti
         raw(runtimes, "thief@beta") as thief,
     ):
         await seeker.ready()
-        asking = asyncio.create_task(seeker.module.ask(Say(how="?"), budget=2.0))
+        asking = asyncio.create_task(seeker.module.ask(Say(how="?"), budget=5.0))
         await until(lambda: oracle.asked, "it was asked")
         (message_id,) = seeker.life.parts.asker._pending
         session = seeker.life.parts.asker._session
@@ -80,10 +80,10 @@ async def test_an_ask_that_waited_longer_than_its_budget_is_dropped_and_counted(
         held = [asyncio.create_task(seeker.module.ask(Say(how="hold"), budget=20)) for _ in range(level.bound)]
         await until(lambda: len(level.at_work) == level.bound, "every place is taken")
         with pytest.raises(Unanswered) as unanswered:
-            await seeker.module.ask(Say(how="too late"), budget=0.4)
+            await seeker.module.ask(Say(how="too late"), budget=1.5)
         assert unanswered.value.reasons == (Reason.TIME_OUT,)
         (waiting,) = level.waiting
-        await until(lambda: asyncio.get_running_loop().time() > waiting.received + 0.4, "its budget has passed here too")
+        await until(lambda: asyncio.get_running_loop().time() > waiting.received + 1.5, "its budget has passed here too")
         oracle.module.go.set()
         assert all(isinstance(one, Found) for one in await asyncio.gather(*held))
         await until(lambda: oracle.state.counts.get("asks-out-of-time") == 1, "it is dropped")

@@ -8,7 +8,7 @@ from typing import Any
 import pamqp.encode
 import pamqp.frame
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 from pamqp.body import ContentBody
@@ -51,6 +51,7 @@ def frames_of(data: bytes) -> list[Any]:
 BODY = st.integers(0, 800).map(lambda size: bytes(number * 31 % 251 for number in range(size)))
 
 
+@settings(deadline=None)
 @given(SHORT, SHORT, st.booleans(), BODY, PROPERTIES)
 def test_a_publish_is_read_by_pamqp_as_it_was_meant(exchange: str, key: str, mandatory: bool, body: bytes, props: Properties) -> None:
     made = encoding.publish_method(7, exchange, key, mandatory) + encoding.content(7, body, props, frame_max=256 + 8)
@@ -71,6 +72,7 @@ def test_a_publish_is_read_by_pamqp_as_it_was_meant(exchange: str, key: str, man
     assert (read.headers or {}) == (props.headers or {})
 
 
+@settings(deadline=None)
 @given(PROPERTIES, st.booleans())
 def test_a_header_of_pamqp_is_read_as_it_was_meant(props: Properties, all_of_them: bool) -> None:
     more = {"content_encoding": "gzip", "priority": 3, "timestamp": datetime(2026, 11, 30, tzinfo=UTC)} if all_of_them else {}
@@ -97,6 +99,7 @@ def test_a_header_of_pamqp_is_read_as_it_was_meant(props: Properties, all_of_the
     assert read.malformed == ""
 
 
+@settings(deadline=None)
 @given(SHORT, st.integers(1, 2**62), st.booleans(), st.from_regex(r"[a-z0-9._-]{0,40}", fullmatch=True), SHORT)
 def test_a_delivery_and_a_return_of_pamqp_are_read_as_they_were_meant(tag: str, number: int, again: bool, exchange: str, key: str) -> None:
     frame = pamqp.frame.marshal(commands.Basic.Deliver(tag, number, again, exchange, key), 7)
@@ -105,6 +108,7 @@ def test_a_delivery_and_a_return_of_pamqp_are_read_as_they_were_meant(tag: str, 
     assert decoding.returned(frame, 11) == (312, "NO_ROUTE", exchange, key)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**62), st.booleans())
 def test_acknowledgements_are_read_by_pamqp_as_they_were_meant(tag: int, flag: bool) -> None:
     (ack,) = frames_of(encoding.ack(7, tag, flag))
@@ -139,6 +143,7 @@ def test_headers_that_cannot_be_decoded_are_told_apart_and_raise_nothing(encoded
     assert (headers == {} and malformed) or isinstance(headers, dict)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_in_a_table_are_read_or_told_apart(raw: bytes) -> None:
     encoded = struct.pack(">I", len(raw)) + raw
@@ -164,6 +169,7 @@ class Noted:
         self.frames.append(reason.encode())
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=90), max_size=12), st.data())
 def test_a_stream_cut_anywhere_gives_the_same_frames(bodies: list[bytes], data: st.DataObject) -> None:
     async def run() -> None:

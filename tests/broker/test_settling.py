@@ -5,7 +5,7 @@ import random
 
 import pamqp.frame
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
@@ -50,6 +50,7 @@ def settled_at_the_broker(frames: list[bytes], delivered: int) -> tuple[set[int]
     return acked, nacked
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_in_any_order_just_the_finished_prefix_and_the_returned_are_settled(data: st.DataObject) -> None:
     """Whatever is finished or given back in whatever order and turns: never an unfinished one, never one twice."""
@@ -165,6 +166,11 @@ async def test_what_is_finished_behind_an_unfinished_one_is_settled_before_the_c
     for delivery in got[1:]:
         delivery.consumer.ack(delivery.delivery_tag)
     await wire.close()
+
+    async def given_back() -> bool:
+        return await session.consumer_count("q") == 0
+
+    await until(given_back, "the queue knows that the channel is closed")
     await channel.publish("", "q", b"last", Properties("test.1", "m-last"), timeout=5)
     again: list[Delivery] = []
     await (await session.wire()).consume("q", again.append, no_ack=True)

@@ -1,5 +1,6 @@
 """Of several names for the broker, those that are slow or unknown hold up no attempt longer than they must."""
 
+import re
 import socket
 import threading
 import time
@@ -21,14 +22,14 @@ ADDRESS = ("192.0.2.7", 5671)
 @pytest_asyncio.fixture
 async def names(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """What a name server says: ``known.example`` at once, ``unknown.example`` at once that there is none, ``slow...`` nothing for long,
-    ``late-unknown.example`` after 0.9 s that there is none."""
+    ``late-unknown.example`` after a second that there is none."""
     over = threading.Event()
 
     def answer(host: str, port: int, **_: object) -> list[Any]:
         if host.startswith("slow"):
             over.wait(20)
         if host.startswith("late"):
-            over.wait(0.9)
+            over.wait(1.0)
         if host != "known.example":
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ADDRESS)]
@@ -58,9 +59,10 @@ async def test_a_silent_name_gets_the_grace_once_any_other_has_an_address(first:
 
 @pytest.mark.usefixtures("names")
 async def test_names_without_an_address_end_at_the_stages_deadline_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACES, Stage.RESOLVE, Pace(deadline=1.0, first=0.1, cap=0.1))
+    monkeypatch.setitem(PACES, Stage.RESOLVE, Pace(deadline=2.0, first=0.1, cap=0.1))
     began = time.monotonic()
     with pytest.raises(StageFault) as caught:
         await resolve_all(all_of("late-unknown.example", "slow.example"))
-    assert 0.95 < time.monotonic() - began < 1.5
-    assert caught.value.cause.text == "no address for late-unknown.example: no such name; slow.example: no answer within 1.0 s"
+    assert 1.95 < time.monotonic() - began < 2.9
+    words = r"no address for late-unknown\.example: no such name; slow\.example: no answer within 2\.\d s"
+    assert re.fullmatch(words, caught.value.cause.text), caught.value.cause.text

@@ -57,7 +57,7 @@ async def test_a_queue_that_another_session_holds_is_waited_for(session: Session
     other = await opened()
     await other.declare_queue("held", exclusive=True)
     await refused(session, session.declare_queue("held", exclusive=True), "locked", Kind.WAITING, "held")
-    await other.close()
+    await other.close(timeout=5)
     await session.declare_queue("held", exclusive=True)
 
 
@@ -75,6 +75,7 @@ async def test_silence_is_waited_for_until_the_deadline(at: BrokerAt, opened: Op
         assert (caught.value.cause.code, caught.value.cause.kind) == ("silent", Kind.WAITING)
         assert "0.3 s" in caught.value.cause.text
         await gate.become(Mode.PASS)
+        monkeypatch.undo()
         await session.declare_queue("q2", exclusive=True)
 
 
@@ -116,7 +117,7 @@ async def test_refusals_do_not_use_up_channels(session: Session) -> None:
         with pytest.raises(StageFault):
             await session.consumer_count("missing")
     await session.declare_queue("q", exclusive=True)
-    assert len(session._link.channels) == 1
+    await until(lambda: len(session._link.channels) == 1)
 
 
 async def test_bind_and_unbind_route_and_stop_routing(session: Session, management: Management, vhost: str) -> None:

@@ -54,10 +54,10 @@ CASES: list[tuple[Answering, Answering]] = [
 ]
 #: From threads and tasks that know nothing of the compose's own budget the first question waits longer than it lasts.
 ONE_AFTER_THE_OTHER = (TaskOfAnEmptyContext, Executor, PlainThread, ThreadWithItsOwnLoop)
-#: Seconds for a compose that may wait for an answer which never comes.
-BUDGET = 0.4
-#: The same where the question must be seen to end before the compose does, by a twentieth of this, on a busy machine too.
-PATIENT = 2.0
+#: Seconds for a compose that waits for nothing.
+BUDGET = 5.0
+#: For one that waits for an answer which never comes: its question must be seen to end before it does, by a twentieth of this.
+PATIENT = 3.0
 
 
 def named(refused: Refused) -> dict[str, Reason]:
@@ -107,7 +107,7 @@ async def test_code_that_hides_it_is_refused_all_the_same(mesh: StandInMesh, cls
     for ways in CASES:
         if ways not in slow:
             await one(*ways)
-    await asyncio.gather(*(one(*ways, budget=2.0) for ways in slow))
+    await asyncio.gather(*(one(*ways, budget=PATIENT) for ways in slow))
 
 
 @pytest.mark.parametrize("cls", ENDS_AT_THE_FIRST)

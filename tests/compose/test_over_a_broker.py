@@ -73,17 +73,18 @@ async def compose(controller: Running, cls: type[ModuleRuntime] = Networking, bu
     return outcome
 
 
+@pytest.mark.timeout(90)
 async def test_each_way_of_going_unanswered_is_refused_with_its_name(runtimes: Runtimes, responder: MakeResponder) -> None:
     answers: dict[type, Answering] = {OverlayPeers: FOUND_PEERS, StoreReachableFrom: FOUND_STORE}
     async with responder("controller@stand-in", answers) as stand_in, composing(runtimes, Networking) as (controller, _):
         for way, reason in REASONS.items():
             await stand_in.say(OverlayPeers, FOUND_PEERS)
             await stand_in.say(StoreReachableFrom, way)
-            alone = await compose(controller)
+            alone = await compose(controller, budget=4.0)
             assert isinstance(alone, Refused)
             assert [(one.question, one.reason) for one in alone.unanswered] == [(STORE, reason)]
             await stand_in.say(OverlayPeers, Failing.REFUSED)
-            pair = await compose(controller)
+            pair = await compose(controller, budget=4.0)
             assert isinstance(pair, Refused)
             assert {one.question for one in pair.unanswered} == {PEERS, STORE}
             assert pair.by == "networking@alpha"
@@ -99,7 +100,7 @@ async def test_each_way_of_going_unanswered_is_refused_with_its_name(runtimes: R
 async def test_code_that_hides_it_is_refused_all_the_same(runtimes: Runtimes, responder: MakeResponder, cls: type[Careless]) -> None:
     answers: dict[type, Answering] = {OverlayPeers: FOUND_PEERS, StoreReachableFrom: Failing.NEVER}
     async with responder("controller@stand-in", answers), composing(runtimes, cls) as (controller, _):
-        refused = await compose(controller, cls, budget=1.0)
+        refused = await compose(controller, cls, budget=4.0)
         assert isinstance(refused, Refused), f"a declaration was composed: {refused}"
         assert STORE in {one.question for one in refused.unanswered}
         await until(lambda: not controller.life.parts.asker._pending, "no ask is left")

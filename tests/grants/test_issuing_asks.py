@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from pydantic import SecretStr
@@ -278,10 +279,10 @@ async def test_what_an_author_says_of_his_own_fault_is_answered_as_he_said_it(
 @pytest.mark.parametrize("step", ["make", "check"])
 async def test_what_hangs_is_answered_within_the_budget_of_the_ask(mesh: Mesh, orders: HonestConsumer, step: str) -> None:
     mesh.server.hanging.add(step)
-    with scoped(Scope(what="provide", level="provision", deadline=asyncio.get_running_loop().time() + 0.3)):
+    with scoped(Scope(what="provide", level="provision", deadline=asyncio.get_running_loop().time() + 3)):
         answer = await refused(orders.ask(mesh.issuer()))
     assert (answer.code, answer.again) == (f"{step}-failed", True)
-    assert f"Maker.{step} did not end within 0." in answer.why
+    assert re.search(rf"Maker\.{step} did not end within [0-2]\.\d", answer.why)
 
 
 async def test_with_eight_logins_that_cannot_be_ended_no_ninth_is_drawn(mesh: Mesh, orders: HonestConsumer) -> None:

@@ -38,7 +38,7 @@ async def test_b30_work_longer_than_the_brokers_limit_costs_no_channel(impatient
     Assertion: oracle.state.sessions == 1
     """
     async with impatient.run(Oracle) as oracle, impatient.run(Seeker, "beta") as seeker:
-        oracle.life.parts.listener._hold_limit = 1.5  # as 600 s are to the broker's default of 1800
+        oracle.life.parts.listener._hold_limit = 0.5  # as 600 s are to the broker's default of 1800
         await oracle.ready()
         await seeker.ready()
         work = asyncio.create_task(seeker.module.ask(Slow(seconds=3 * TIMEOUT / 1000), budget=20))
@@ -50,9 +50,9 @@ async def test_b30_work_longer_than_the_brokers_limit_costs_no_channel(impatient
         assert isinstance(await work, Found)
         assert oracle.module.kept == [2]
         (cut,) = said(records, "a handler of tells was cut at its limit", level="error", handler="Oracle.want")
-        assert cut["why"] == "Oracle.want held its tell for more than 1.5 s"
+        assert cut["why"] == "Oracle.want held its tell for more than 0.5 s"
         (put_aside,) = await parked(impatient, "oracle@alpha", 1)
-        assert put_aside.headers["mesh-park-reason"] == "time-out: Oracle.want held its tell for more than 1.5 s"
+        assert put_aside.headers["mesh-park-reason"] == "time-out: Oracle.want held its tell for more than 0.5 s"
         assert isinstance(await seeker.module.ask(Say(how="next"), budget=5), Found)
 
     # That the broker does close the channel of one who holds a delivery for longer, in this very set-up:

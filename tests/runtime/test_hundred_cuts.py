@@ -125,7 +125,7 @@ async def at_the_broker(runtimes: Runtimes) -> tuple[Counter[str], dict[str, int
     return connections, {row["name"]: row.get("consumers", -1) for row in queues if not row["name"].startswith("parked.")}
 
 
-@pytest.mark.timeout(180)  # a hundred re-climbs of two runtimes, about a second each on a busy machine
+@pytest.mark.timeout(600)  # a hundred re-climbs of two runtimes, about a second each on a busy machine
 async def test_a_hundred_cuts_lose_nothing_silently(
     runtimes: Runtimes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,10 +106,11 @@ async def test_a_runtime_that_stops_while_it_climbs_climbs_no_further(runtimes: 
             assert await oracle.ended() == 0
         await seeker.module.tell(Wanted(how="hold", number=1))
         monkeypatch.setattr(Wiring, "prove", prove)
+        monkeypatch.setattr("mesh_runtime.runtime.life.STOP_WITHIN", 60.0)  # so that it is not cut while it is told
         async with runtimes.run(Oracle) as oracle:
             await oracle.module.held.wait()
             await proved.wait()
-            stopping = asyncio.create_task(oracle.ended())
+            stopping = asyncio.create_task(oracle.ended(within=30))
             await until(lambda: oracle.state.draining, "it is told to stop")
             go_on.set()
             for _ in range(20):  # a climb that goes on binds in two round trips; each of these is one

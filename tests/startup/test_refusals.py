@@ -151,7 +151,7 @@ async def test_credentials_that_are_not_there_yet_are_waited_for(launch: Launche
     later.mkdir()
     (later / "username").write_text("sage@alpha\n")
     (later / "password").touch()
-    shown = await process.states.until(lambda one: "password" in one["cause"]["text"], within=10)
+    shown = await process.states.until(lambda one: "is empty" in one["cause"]["text"], within=10)
     assert shown["cause"]["text"] == f"{later / 'password'} is empty"
     (later / "password").write_text((real / "password").read_text() + "\n")
     await process.states.until_ready(within=15)

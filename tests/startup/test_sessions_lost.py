@@ -16,7 +16,7 @@ from mesh_runtime.testing.running import Running, Runtimes
 from mesh_runtime.testing.waiting import until
 from tests.parts import Noted, Pupil, Sage, Weather, WeatherAt
 
-HEARTBEAT = 1
+HEARTBEAT = 2
 CYCLES = 10
 
 
@@ -148,7 +148,7 @@ async def test_b12_after_each_loss_it_consumes_again_and_was_not_ready_in_betwee
         await link.asked_together(3, "before")
         await fault(link)
         try:
-            was_unready = await until(lambda: False in link.seen, within=8)
+            was_unready = await until(lambda: False in link.seen, within=15)
         except AssertionError:
             was_unready = False
         assert was_unready
@@ -157,7 +157,7 @@ async def test_b12_after_each_loss_it_consumes_again_and_was_not_ready_in_betwee
         await link.asked_together(20, "after")
         await link.pupil.module.tell(Noted(id=1))
         await until(lambda: link.sage.module.noted == [1], "the tell is handled")
-        assert await until(lambda: _is(link.consumers, ONE_EACH), "one consumer a queue", within=5)
+        assert await until(lambda: _is(link.consumers, ONE_EACH), "one consumer a queue", within=15)
         assert link.sage.state.sessions == 2, "one loss, one recovery"
 
 
@@ -177,7 +177,7 @@ async def test_b14_ten_cuts_leave_one_of_each_and_what_is_stopped_stays_stopped(
         held = _held_here()
         for cycle in range(CYCLES):
             link.gate.cut()
-            await until(partial(_recovered, link, cycle + 2), f"cycle {cycle}", within=5)
+            await until(partial(_recovered, link, cycle + 2), f"cycle {cycle}", within=15)
         await link.sage.ready()
         loop = asyncio.get_running_loop()
         settled = loop.time() + 1.5

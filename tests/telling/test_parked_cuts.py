@@ -204,9 +204,9 @@ async def test_what_another_session_holds_is_waited_for_and_never_taken_for_abse
     Removal: mesh_runtime/telling/unparking.py: raise _NotDone(Refused(code="held", why=words, again=True))
     Assertion: assert outcome.outcome == "refused"
     """
-    monkeypatch.setattr(unparking, "FREE_WITHIN", 0.5)
     async with parked_behind_a_gate(runtimes, [b"[1]", b"[2]", b"[3]"]) as (_, operator, __):
         before = await rows(operator, 3)
+        monkeypatch.setattr(unparking, "FREE_WITHIN", 0.5)
         session = await open_session(broker_at(runtimes, ORACLE), ORACLE)
         try:
             getter = await session.getter()

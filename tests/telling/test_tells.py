@@ -53,7 +53,7 @@ async def test_b24_what_cannot_be_read_is_answered_or_parked_once_and_the_next_i
         good, told = sender.ask("say.1", b'{"how": "good"}'), sender.tell("wanted.1", b'{"number": 77}')
         await until(lambda: sender.reply_of(good), "the sound ask is answered")
         await until(lambda: 77 in oracle.module.kept, "the sound tell is handled")
-        assert time.monotonic() - before < 1.0
+        assert time.monotonic() - before < 3.0
         assert told
         for name, message_id in asks.items():
             reply = sender.reply_of(message_id)
@@ -191,11 +191,11 @@ async def test_the_memory_alarm_is_shown_and_sends_end_in_time(runtimes: Runtime
         try:
             before = time.monotonic()
             with pytest.raises(SendUnknown, match="reads nothing from publishers"):
-                await seeker.module.tell(Wanted(number=1), budget=1.0)
+                await seeker.module.tell(Wanted(number=1), budget=2.0)
             with pytest.raises(Unanswered) as unanswered:
                 await seeker.module.ask(Say(how=""), budget=0.5)
             assert unanswered.value.reasons == (Reason.TIME_OUT,)
-            assert time.monotonic() - before < 2.5
+            assert time.monotonic() - before < 8.0
             await until(lambda: seeker.state.snapshot()["degraded"], "the alarm is shown")
             (reason,) = seeker.state.snapshot()["degraded"]
             assert reason.startswith("broker: it reads nothing that is published here: low on memory")

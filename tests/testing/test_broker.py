@@ -107,6 +107,7 @@ async def test_it_serves_tls_alone_under_its_own_ca_and_name(broker: PrivateBrok
     writer.close()
 
 
+@pytest.mark.timeout(90)
 async def test_its_definitions_are_in_place_in_the_first_instant_in_which_it_accepts(own_broker: PrivateBroker) -> None:
     begun = time.monotonic()
     starting = asyncio.create_task(asyncio.to_thread(own_broker.start, definitions("mesh")))
@@ -119,9 +120,10 @@ async def test_its_definitions_are_in_place_in_the_first_instant_in_which_it_acc
     await connection.close()
     await starting
     assert refusals > 100, "the dialling had to begin before the broker did"
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
 
 
+@pytest.mark.timeout(90)
 async def test_stopped_and_started_it_has_its_ports_and_data_and_repeats_no_definitions(
     own_broker: PrivateBroker,
 ) -> None:
@@ -145,6 +147,7 @@ async def test_stopped_and_started_it_has_its_ports_and_data_and_repeats_no_defi
     await (await dial(own_broker, "mesh")).close()
 
 
+@pytest.mark.timeout(90)
 async def test_killed_it_is_gone_at_once_and_starts_again(own_broker: PrivateBroker) -> None:
     await asyncio.to_thread(own_broker.start, definitions("mesh"))
     processes = [child for pid in own_broker.pids for child in psutil.Process(pid).children(recursive=True)]
@@ -177,6 +180,7 @@ async def test_an_alarm_blocks_who_publishes_until_it_is_cleared(broker: Private
     await (await connection.channel()).default_exchange.publish(aio_pika.Message(b""), "nowhere", timeout=5)
 
 
+@pytest.mark.timeout(90)  # six calls of its command line
 async def test_a_parameter_set_while_it_runs_is_in_force(broker: PrivateBroker, connection: AbstractConnection) -> None:
     before = broker.evaluate("application:get_env(rabbit, consumer_timeout).")
     broker.set_parameter("consumer_timeout", "1000")

@@ -36,7 +36,7 @@ async def test_a_runtime_that_waits_is_seen_from_outside_and_ends_at_once(tmp_pa
         assert str(port) in snapshot["cause"]["text"]
         await sage.logs.until(event="waiting", stage="reach")
         assert sage.restarts == 0
-        assert await sage.stop(within=1.0) == 0
+        assert await sage.stop(within=5.0) == 0
     assert not sage.running
 
 

@@ -41,7 +41,7 @@ async def test_each_way_of_failing_is_met_by_a_real_asker(
         await pupil.ready()
         await sage.say(WeatherAt, failing)
         with pytest.raises(Unanswered) as unanswered:
-            await pupil.module.ask(WeatherAt(place="here"), budget=0.3)
+            await pupil.module.ask(WeatherAt(place="here"), budget=0.5 if reason is Reason.TIME_OUT else 5.0)
         assert unanswered.value.reasons == (reason,)
         if failing is Failing.LATE:
             await until(lambda: pupil.state.counts.get("late-replies"), "the late reply is counted")

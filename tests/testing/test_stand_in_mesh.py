@@ -87,7 +87,9 @@ async def test_absent_is_an_answer(mesh: StandInMesh) -> None:
 async def test_each_way_of_failing_refuses_and_is_named(
     mesh: StandInMesh, cls: type[ModuleRuntime], failing: Answering, reason: Reason
 ) -> None:
-    refused = await mesh.compose(cls, answers={OverlayPeers: PEERS, StoreReachableFrom: failing}, budget=0.4)
+    refused = await mesh.compose(
+        cls, answers={OverlayPeers: PEERS, StoreReachableFrom: failing}, budget=0.5 if reason is Reason.TIME_OUT else 5.0
+    )
     assert isinstance(refused, Refused)
     assert [(one.question, one.reason) for one in refused.unanswered] == [("store-reachable-from(machine='alpha')", reason)]
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh_runtime import SendUnknown
@@ -219,6 +219,7 @@ NAMES = st.sampled_from([f"files/{module}/{path}" for module in ("a", "b", "gone
 SETS = st.frozensets(NAMES)
 
 
+@settings(deadline=None)
 @given(
     reported=SETS,
     declared=SETS,

@@ -32,12 +32,12 @@ async def test_told_to_stop_at_each_wait_of_opening(provisioner: "Provisioner", 
 async def test_told_to_stop_twice_what_it_does_on_another_session_ends_too(provisioner: "Provisioner") -> None:
     """
     Removal: modules/database/mesh_runtime_database/connecting.py: work.cancel()
-    Assertion: await until(lambda: not working(), "all of it has ended", within=1.5)
+    Assertion: await until(lambda: not working(), "all of it has ended", within=8.0)
     """
     fields = provisioner.postgres.superuser
 
     async def inner(connection: Connection) -> None:
-        await connection.execute("SELECT pg_sleep(3)")
+        await connection.execute("SELECT pg_sleep(12)")
 
     async def outer(connection: Connection) -> None:
         await work_at(fields, inner, Stage.GRANTS, "inner", {})
@@ -46,7 +46,7 @@ async def test_told_to_stop_twice_what_it_does_on_another_session_ends_too(provi
         return {task for task in asyncio.all_tasks() if task.get_name().startswith("work at")}
 
     def asleep() -> bool:
-        return bool(provisioner.postgres.query("SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(3)'"))
+        return bool(provisioner.postgres.query("SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(12)'"))
 
     caller = asyncio.create_task(work_at(fields, outer, Stage.GRANTS, "outer", {}))
     await until(asleep, "the inner work is under way")
@@ -54,4 +54,4 @@ async def test_told_to_stop_twice_what_it_does_on_another_session_ends_too(provi
         caller.cancel()
         await asyncio.wait([caller], timeout=0.1)
     assert caller.cancelled()
-    await until(lambda: not working(), "all of it has ended", within=1.5)
+    await until(lambda: not working(), "all of it has ended", within=8.0)

@@ -15,10 +15,10 @@ async def test_a_report_that_no_message_can_hold_is_a_failure_without_elements_a
     many = {f"/etc/{number}": "" for number in range(100)}
     async with hostroot.running() as host:
         await host.declared(hostroot.files(1, many))
-        await until(lambda: host.store.floor().told and host.store.floor().generation == 1, "the verdict on 1 told")
+        await until(lambda: host.store.floor().told and host.store.floor().generation == 1, "the verdict on 1 told", within=20)
         (first,) = [one for one in hostroot.ears.heard if one.generation == 1]
         await host.declared(hostroot.files(2, {"/etc/1": ""}, removes=[f"files/motd{path}" for path in many if path != "/etc/1"]))
-        await until(lambda: host.store.floor().told and host.store.floor().generation == 2, "the verdict on 2 told")
+        await until(lambda: host.store.floor().told and host.store.floor().generation == 2, "the verdict on 2 told", within=20)
     assert (first.verdict, first.elements) == ("failed", ())
     assert "100 elements are too many for one message" in first.why
     assert hostroot.ears.heard[-1].generation == 2

@@ -207,9 +207,9 @@ async def test_it_stops_within_bounds_whatever_it_is_at_and_leaves_nothing_open(
                     await until(lambda: shop.module.held == 1, "a handler holds the first")
                     issuer.tell(issuer.rotated(2))
                     await until(lambda: shop.module.pool.sequence == 2, "the second is in force")
-            limit = 9.5 if phase in ("rotating", "waiting for the old") else 1.5  # work under way is given its time
+            limit = 11.5 if phase in ("rotating", "waiting for the old") else 5.0  # work under way is given its time, which is 7 s
             started = asyncio.get_running_loop().time()
-            assert await shop.ended(within=12) == 0
+            assert await shop.ended(within=15) == 0
             took = asyncio.get_running_loop().time() - started
             assert took < limit, f"{phase}: {took:.2f} s"
         assert all(pool.closed for pool in Pool.opened)
@@ -232,7 +232,7 @@ async def test_a_context_that_does_not_end_holds_up_the_end_for_a_bounded_time(
         await shop.ready()
         started = asyncio.get_running_loop().time()
         assert await shop.ended(within=12) == 0
-        assert asyncio.get_running_loop().time() - started < 4
+        assert asyncio.get_running_loop().time() - started < 7
         assert said(records, "a grant's context does not end and is cut")
         release.set()
         await until(lambda: all(pool.closed for pool in Pool.opened), "it ends in the end")
