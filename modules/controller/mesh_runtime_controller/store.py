@@ -8,7 +8,7 @@ history would be obeyed by hosts that know more than it does.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -216,7 +216,8 @@ def _engine(file: Path, pragmas: tuple[str, ...]) -> AsyncEngine:
     @event.listens_for(engine.sync_engine, "invalidate")
     def given_up(connection: Any, record: Any, error: BaseException | None) -> None:
         # Cut in the middle of a read it is only closed, and SQLite keeps its transaction, and the lock, until that cursor is collected.
-        connection.rollback()
+        with suppress(Exception):  # one that is broken cannot, and is closed next
+            connection.rollback()
 
     @event.listens_for(engine.sync_engine, "begin")
     def begun(connection: Connection) -> None:
