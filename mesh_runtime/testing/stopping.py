@@ -20,7 +20,11 @@ async def stopped_at(wait: int, work: Coroutine[Any, Any, T]) -> T:
     Returns what it returns, which is the whole of it if it never waits so often, and raises what it raises: CancelledError, as a rule.
     The waits of tasks that it makes are not among its own.
     """
-    task = asyncio.create_task(_watched(wait, work), name=f"stopped at wait {wait}")
+
+    async def watched() -> T:
+        return await _watched(wait, work)
+
+    task = asyncio.create_task(watched(), name=f"stopped at wait {wait}")
     await asyncio.wait([task])
     return task.result()
 
