@@ -92,9 +92,14 @@ async def log_in(
     except BaseException:  # also a cancellation: neither a task nor the link is left
         link.abort("the login failed or was given up")
         opening.add_done_callback(_error_of)  # whatever it ends by is known then
-        await asyncio.wait({opening}, timeout=TIDY)
-        await connection.put_away("the login failed or was given up")
-        await link.gone(TIDY)
+        try:
+            await asyncio.wait({opening}, timeout=TIDY)
+        finally:  # told to stop once more, too
+            opening.cancel()
+            try:
+                await connection.put_away("the login failed or was given up")
+            finally:
+                await link.gone(TIDY)
         raise
 
 

@@ -85,11 +85,12 @@ class Supervised:
         atexit.unregister(self.dispose)
 
     async def __aenter__(self) -> Self:
-        """Start it, in a thread; told to stop meanwhile, or without success, nothing of it is left."""
+        """Start it, in a thread. Told to stop meanwhile, or without success, it is disposed of."""
         try:
             await asyncio.to_thread(self.start)
         except BaseException:
-            await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
+            with contextlib.suppress(ServerFailed):  # what is raised already says more
+                await asyncio.to_thread(self.dispose)
             raise
         return self
 
@@ -130,7 +131,8 @@ class Supervised:
         """Stop them (SIGSTOP), and return once no thread of theirs runs: the signal alone lets them work a little longer."""
         pids = self.pids[1:] if pids is None else pids
         self._signal(signal.SIGSTOP, pids)
-        self._wait_until(lambda: not any(_runs(pid) for pid in pids), FREEZE_LIMIT, "stand still", every=0.001)
+        what = f"stop all threads of {', '.join(map(str, pids))} after SIGSTOP"
+        self._wait_until(lambda: not any(_runs(pid) for pid in pids), FREEZE_LIMIT, what, every=0.001)
 
     def _wait_until(self, condition: Callable[[], bool], limit: float, what: str, every: float = 0.05) -> None:
         """Look every ``every`` seconds. Raises ``failed``, with its last words, if it ends or ``limit`` seconds are over before."""

@@ -43,7 +43,8 @@ async def test_b16_a_handler_that_blocks_costs_neither_the_link_nor_another_ask(
             latencies.append(time.monotonic() - before)
             await asyncio.sleep(1.0)  # one ask a second is what the case is about
             assert oracle.state.sessions == 1, f"a session was lost in second {second}: {oracle.state.last_loss}"
-        assert sorted(latencies)[-4] < 1.0, latencies  # an ask may meet a hitch of the machine; a blocked loop holds up all
+        assert sorted(latencies)[-2] < 1.0, latencies  # one ask may meet a hitch of the machine
+        assert max(latencies) < 4.0, latencies
         assert slow.done(), "the blocking handler has not answered"
         assert (await slow).value == Word(text="slow")
 

@@ -1,7 +1,9 @@
 """What these tests share: a login in this test's vhost, and sessions that are closed whatever the test does."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest_asyncio
 from pydantic import SecretStr
@@ -14,6 +16,12 @@ from mesh_runtime.testing.management import Management
 USER, PASSWORD = "alpha@test", "a:b/c@d?e#f%g&h"
 
 Opener = Callable[..., Awaitable[Session]]
+
+
+def begun(session: Session, call: "asyncio.Future[Any]") -> bool:
+    """Whether the call's request has been sent; after a hitch of the machine it may have been answered in the same turn of the loop."""
+    channel = session._topology._channel
+    return call.done() or bool(channel is not None and channel._calls)
 
 
 @pytest_asyncio.fixture

@@ -4,6 +4,7 @@ Else that answer would be taken for one to the next channel of that number, whic
 """
 
 import asyncio
+from functools import partial
 
 import pamqp.frame
 from pamqp import commands
@@ -12,6 +13,7 @@ from pamqp.base import Frame
 from mesh_runtime.broker import Session
 from mesh_runtime.broker.calls import Channel
 from mesh_runtime.testing.waiting import until
+from tests.broker.conftest import begun
 
 
 class Written:
@@ -49,9 +51,9 @@ async def test_the_number_is_free_once_our_own_close_is_answered() -> None:
 async def test_the_broker_answers_our_close_although_it_has_closed_the_channel_itself(session: Session) -> None:
     for _ in range(20):
         refused = asyncio.ensure_future(session.consumer_count("no-such-queue"))
-        await until(lambda: session._topology._channel is not None and session._topology._channel._calls, every=0)
+        await until(partial(begun, session, refused), every=0)
         refused.cancel()
-        await asyncio.wait({refused})
+        await asyncio.gather(refused, return_exceptions=True)
         await session.declare_queue("q", exclusive=True)
     await until(lambda: len(session._link.channels) == 1)
     assert not session.closed

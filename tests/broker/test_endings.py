@@ -64,8 +64,8 @@ async def test_a_close_on_a_frozen_link_is_bounded(at: BrokerAt, opened: Opener)
         session = await opened(addresses=through(gate))
         await gate.become(Mode.FREEZE)
         began = time.monotonic()
-        await session.close(timeout=0.3)
-        assert time.monotonic() - began < 5.0  # aiormq's own takes 32 s here
+        await session.close(timeout=1.0)
+        assert 0.9 < time.monotonic() - began < 5.0  # aiormq's own takes 32 s here
 
 
 async def pending_calls(session: Session) -> list[asyncio.Task[object]]:
@@ -101,7 +101,7 @@ async def test_a_frozen_link_is_found_in_two_heartbeats_and_every_pending_call_g
             asyncio.ensure_future(session.wire()),
         ]
         ends = await ends_of(calls)
-        assert 1.0 < time.monotonic() - began < 8.0
+        assert 1.0 < time.monotonic() - began < 5.0
         assert [type(end) for end in ends] == [SessionLost, OutcomeUnknown, SessionLost, SessionLost]
         assert "no byte from" in session.lost.result()
         assert f"127.0.0.1:{gate.port}" in session.lost.result()

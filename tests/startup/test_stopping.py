@@ -87,14 +87,14 @@ async def test_b33_sigterm_ends_it_at_every_stage_and_in_every_sleep(
     """B33: a retry swallows the cancellation.
 
     Removal: mesh_runtime/entrypoint.py: self._wake()
-    Assertion: took < 3.0
+    Assertion: took < 2.0
     """
     standing = STANDINGS[name]
     async with brought_to(launch, runtimes, tmp_path, name) as process:
         await process.states.until_at(standing.stage, standing.state, standing.code, within=15)
         took = await seconds_to_end(process)
         said = process.logs.text
-        assert took < 3.0, said
+        assert took < 2.0, said
         assert process.exit_code == 0, said
         assert not any("Traceback" in line.text for line in process.logs.lines if "a stage raised" not in line.text), said
 
@@ -241,7 +241,7 @@ async def test_b35_as_pid_1_it_stops_when_told(launch: Launcher, runtimes: Runti
     """B35: ten seconds to stop, since PID 1 ignores SIGTERM unless it has a handler.
 
     Removal: mesh_runtime/entrypoint.py: signals.install()
-    Assertion: took < 3.0
+    Assertion: took < 2.0
     """
     away = {"MESH_BROKER": f"127.0.0.1:{free_port()}"} if what == "waiting" else {}
     variables = await placed(runtimes, Slow, **away)

@@ -35,7 +35,7 @@ async def after(process: RuntimeProcess, seconds: float) -> Snapshot:
 async def assert_ends_at_once(process: RuntimeProcess) -> None:
     took = await seconds_to_end(process)
     said = process.logs.text
-    assert took < 3.0, said  # the interpreter's own end is in it
+    assert took < 1.0, said
     assert process.exit_code == 0, said
     assert "Traceback" not in said, said
 
@@ -54,7 +54,7 @@ async def test_with_nothing_on_the_port_it_waits_at_reach_and_ends_at_once(launc
     assert len(gaps) >= 20
     assert statistics.median(gaps) <= 1.0, gaps
     assert max(gaps) <= 3.0, gaps
-    assert statistics.mean(gaps[-5:]) > 2 * min(gaps[:3]), gaps
+    assert statistics.mean(gaps[-5:]) > 2 * statistics.median(gaps[:3]), gaps
     await assert_ends_at_once(process)
 
 
@@ -134,8 +134,7 @@ async def test_when_the_broker_comes_an_ask_from_outside_is_answered_within_a_se
         await outside.close()
         await asyncio.to_thread(prepared.broker.kill)
     print(f"answered after {', '.join(f'{one:.2f}' for one in took)} s")  # noqa: T201 - shown when it fails
-    assert min(took) < 1.0, took
-    assert statistics.median(took) < 2.5, took
+    assert statistics.median(took) < 1.0, took
     assert (process.running, process.restarts) == (True, 0)
 
 
@@ -164,7 +163,7 @@ async def test_b01_five_runtimes_wait_each_at_its_own_pace_and_are_ready_when_th
         assert (shown["state"], shown["stage"], process.restarts) == ("waiting", "reach", 0)
         assert shown["attempts"] >= 3
         gaps = shown["gaps"]
-        at_first, grown = min(gaps[:3]), statistics.mean(gaps[-5:])
+        at_first, grown = statistics.median(gaps[:3]), statistics.mean(gaps[-5:])
         assert grown > 2 * at_first
         offsets.append(tuple(sum(gaps[:count]) for count in range(4, len(gaps))))
     assert len(set(offsets)) == len(names), "no two of them knock together"
@@ -172,7 +171,7 @@ async def test_b01_five_runtimes_wait_each_at_its_own_pace_and_are_ready_when_th
     starting = asyncio.create_task(asyncio.to_thread(prepared.broker.start, prepared.definitions()))
     accepted = await first_handshake(prepared.broker.ports.amqps)
     for process in processes:
-        await process.states.until_ready(within=accepted + 15 - time.monotonic())
+        await process.states.until_ready(within=accepted + 1 + 5 - time.monotonic())
     await starting
     async with outside:
         found = await outside.answered(WeatherAt(place="here"))
@@ -184,5 +183,5 @@ async def test_a_signal_while_it_waits_between_two_attempts_ends_it_at_once(laun
     """SIGINT is as good as SIGTERM."""
     process = await launch.start(environment(tmp_path, f"127.0.0.1:{free_port()}"), script("networking"))
     await process.states.until(lambda one: one["attempts"] >= 5, within=10)
-    assert await seconds_to_end(process, signal.SIGINT) < 3.0
+    assert await seconds_to_end(process, signal.SIGINT) < 1.0
     assert process.exit_code == 0

@@ -78,6 +78,7 @@ async def work_at(
     address = f"{fields['host']}:{fields['port']}"
     opened: list[Connection] = []
     work = asyncio.create_task(_in_session(fields, do, opened, name, options), name=f"work at {address}")
+    work.add_done_callback(_seen)  # also an error in the very turn in which this is told to stop
     in_time: set[asyncio.Task[T]] = set()
     try:
         in_time, _ = await asyncio.wait([work], timeout=LIMIT)
@@ -111,7 +112,6 @@ async def _in_session(
 
 async def _cut_off(work: "asyncio.Task[Any]", opened: list[Connection]) -> None:
     """End work that is late, or whose awaiter is told to stop, within a second."""
-    work.add_done_callback(_seen)  # it is known why
     try:
         if opened:
             with contextlib.suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(opened[0].fileno())) as link:

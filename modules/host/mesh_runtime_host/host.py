@@ -84,7 +84,6 @@ class Host(ModuleRuntime):
             taken = await in_thread(self.take, signed, name="host takes a declaration")
         except Repeated:
             log.info("a declaration came again and is in hand already")
-            self._new.set()  # it may have been cut the first time, after it was stored
             await self._tell_repeated()
         except Refusal as refusal:
             await self._tell_refused(refusal.number, str(refusal))
@@ -163,9 +162,11 @@ class Host(ModuleRuntime):
 
     async def _tell_repeated(self) -> None:
         brought = await in_thread(self._looked, name="host looks")
-        if brought.floor.told:  # else its verdict is still to come
+        if brought.floor.told:
             words = f"stale: {_named(brought.floor)} is accepted already, it came again"
             self._tell_standing(brought, words)
+        else:  # its verdict is still to come, and it may have been cut the first time right after it was stored
+            self._new.set()  # so that it is applied now, and not at the guard's next look
 
     async def _tell_unusable(self, unusable: OSError) -> None:
         """The host's own state cannot be written: nothing is applied meanwhile, and that is said once."""

@@ -119,7 +119,7 @@ async def test_what_was_accepted_but_not_begun_is_done_after_a_restart(hostroot:
 
 async def test_what_was_cut_right_after_it_was_stored_is_applied_when_it_comes_again(hostroot: "HostRoot") -> None:
     """
-    Removal: modules/host/mesh_runtime_host/host.py: self._new.set()  # it may have been cut the first time, after it was stored
+    Removal: modules/host/mesh_runtime_host/host.py: self._new.set()  # so that it is applied now, and not at the guard's next look
     Assertion: await until(lambda: motd(hostroot) == "ours", "the apply, long before the guard's next look")
     """
     async with hostroot.running(hostroot.host(guard=60.0)) as host:
