@@ -90,7 +90,7 @@ class Supervised:
             await asyncio.to_thread(self.start)
         except BaseException:
             with contextlib.suppress(ServerFailed):  # what is raised already says more
-                await asyncio.to_thread(self.dispose)
+                await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
             raise
         return self
 

@@ -11,7 +11,7 @@ from mesh_runtime.startup.pace import Pace
 from mesh_runtime.testing.gate import Gate, Mode
 from mesh_runtime.testing.management import Management
 from mesh_runtime.testing.waiting import until
-from tests.broker.conftest import USER, Opener
+from tests.broker.conftest import USER, Opener, begun
 
 
 async def refused(session: Session, call: object, code: str, kind: Kind, on: str) -> StageFault:

@@ -70,7 +70,7 @@ def test_one_that_is_ended_while_it_starts_ends_alone(tmp_path: Path) -> None:
 
 async def test_told_to_stop_while_it_starts_nothing_of_it_is_left(sleeper: Sleeper) -> None:
     """
-    Removal: mesh_runtime/testing/supervised.py: await asyncio.to_thread(self.dispose)
+    Removal: mesh_runtime/testing/supervised.py: await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
     Assertion: assert not sleeper.directory.exists()
     """
     before = set(psutil.Process().children())
