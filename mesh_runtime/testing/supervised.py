@@ -88,7 +88,7 @@ class Supervised:
         """Start it, in a thread. Told to stop meanwhile, or without success, it is disposed of."""
         try:
             await asyncio.to_thread(self.start)
-        except BaseException:
+        except BaseException:  # also a cancellation: its thread goes on starting it, and no end of the context will come
             with contextlib.suppress(ServerFailed):  # what is raised already says more
                 await asyncio.to_thread(self.dispose)  # whoever was told to start it has not got it
             raise
@@ -142,10 +142,10 @@ class Supervised:
                 raise self.failed(f"{self.what} ended before it could {what}\n{self._last_words()}")
             if time.monotonic() > deadline:
                 raise self.failed(f"{self.what} did not {what} within {limit:g} s\n{self._last_words()}")
-            time.sleep(every)  # a thread's own wait: neither a port nor another's child tells when it is so
+            time.sleep(every)  # blocking, as start and pause are: what is waited for here sends no event
 
     def _last_words(self) -> str:
-        """The end of its log."""
+        """The end of its log; each kind of server has its own."""
         raise NotImplementedError
 
     def _end(self) -> None:
